@@ -1,0 +1,1 @@
+"""Spark jobs over topics: retention, key compaction, segment merging, vacuum and offset expiry."""

@@ -1,0 +1,1 @@
+"""Consumer groups: their state machine, their members and the offsets they commit."""

@@ -1,0 +1,210 @@
+"""Topics as things: create, list, describe, alter, grow, empty, delete.
+
+Each change is one commit to the topic's own table, so other processes see it like any other commit, and of two
+changes at the same time one is made on top of the other or told that it came second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from lakelog.config import TopicConfig
+from lakelog.delta import drafts
+from lakelog.delta.state import PartitionState, TableState
+from lakelog.delta.store import StoreRefused, StoreUnavailable
+from lakelog.delta.table import Draft, OutcomeUnknown, Stale, storage_error
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.model.segment import Segment
+from lakelog.model.topic import (
+    PartitionDescription,
+    TopicDescription,
+    check_partition_count,
+    check_topic_name,
+    collides,
+    is_internal,
+)
+from lakelog.topics import Topic, Topics
+
+log = logging.getLogger(__name__)
+Draftsman = Callable[[TableState], Draft]
+
+OPENED_AT_ONCE = 32
+HIGH_WATERMARK = -1  # delete-records: everything there is
+
+
+class Admin:
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def create_topic(
+        self, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
+    ) -> TopicDescription:
+        check_topic_name(name)
+        count = partitions if partitions is not None else self._topics.settings.num_partitions
+        check_partition_count(count)
+        terms = TopicConfig.parse(config or {}, on_object_store=self._topics.store.on_object_store)
+        await self._refuse_collision(name)
+        topic = await self._topics.find(name)
+        state = topic.state
+        if state.exists:
+            raise _already_exists(name)
+        if state.version >= 0 and not state.is_topic:
+            raise LakelogError(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"{name!r} is a Delta table in this warehouse, but not a topic"
+            )
+        try:
+            await self._commit(topic, drafts.create(count, terms, state, self._topics.clock.now_ms()))
+        except Stale:
+            raise _already_exists(name) from None
+        return describe(await self._topics.get(name))
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics in the warehouse. What else lies there is passed over."""
+        return [topic.name for topic in await self._all_topics() if internal or not is_internal(topic.name)]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        return describe(await self._topics.get(name, max_age_ms=0))
+
+    async def alter_config(
+        self, name: str, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> TopicDescription:
+        """Set some configs and take others back to their defaults; all of it or nothing."""
+        unset = list(unset)
+
+        def change(state: TableState) -> Draft:
+            config = state.config.altered(set or {}, unset)
+            return drafts.alter(len(state.partitions), config, state, self._topics.clock.now_ms())
+
+        return describe(await self._change(name, change))
+
+    async def add_partitions(self, name: str, total: int) -> TopicDescription:
+        """Grow a topic to `total` partitions. Never fewer: offsets that were given out stay where they are."""
+        check_partition_count(total)
+
+        def change(state: TableState) -> Draft:
+            if total <= len(state.partitions):
+                raise LakelogError(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"topic {name!r} has {len(state.partitions)} partitions; only more are possible, not {total}",
+                )
+            return drafts.alter(total, state.config, state, self._topics.clock.now_ms())
+
+        return describe(await self._change(name, change))
+
+    async def delete_records(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Stop serving records below an offset per partition; returns the new log starts."""
+
+        def change(state: TableState) -> Draft:
+            starts = {p: _new_start(name, state, p, offset) for p, offset in before.items()}
+            below: list[Segment] = []
+            for partition, start in starts.items():
+                below += (s for s in state.partitions[partition].segments if s.end_offset <= start)
+            return drafts.expire("DELETE RECORDS", starts, below, state, self._topics.clock.now_ms())
+
+        topic = await self._change(name, change)
+        return {partition: topic.state.partitions[partition].log_start_offset for partition in before}
+
+    async def delete_topic(self, name: str) -> None:
+        """The topic is gone with its commit. Its files follow at once; what is left is an empty table that says so."""
+        topic = await self._topics.get(name, max_age_ms=0)
+        files: list[str] = []
+
+        def change(state: TableState) -> Draft:
+            files[:] = [topic.table.path(path) for path in state.live]
+            return drafts.delete(state, self._topics.clock.now_ms())
+
+        await self._change(name, change)
+        try:
+            await topic.table.checkpoint()
+            await topic.table.clean_log(before_ms=1 << 62)
+            await self._topics.store.delete(files)
+        except (StoreUnavailable, StoreRefused) as error:
+            log.warning("files of the deleted topic %s stay behind: %s", name, error)
+
+    async def _change(self, name: str, draft_of: Draftsman) -> Topic:
+        """Commit a change made from the newest state, and make it anew as often as another one comes first."""
+        topic = await self._topics.get(name, max_age_ms=0)
+        while True:
+            topic.require()
+            try:
+                await self._commit(topic, draft_of(topic.state))
+                return topic
+            except Stale:
+                continue
+
+    async def _commit(self, topic: Topic, draft: Draft) -> None:
+        try:
+            await topic.table.commit(draft)
+        except OutcomeUnknown as error:
+            raise storage_error(error, "the store did not say whether the change was made") from error
+        except (StoreUnavailable, StoreRefused) as error:
+            raise storage_error(error, "the change could not be made") from error
+
+    async def _all_topics(self) -> list[Topic]:
+        try:
+            folders = await self._topics.store.folders()
+        except (StoreUnavailable, StoreRefused) as error:
+            raise storage_error(error, "listing the warehouse") from error
+        turns = asyncio.Semaphore(OPENED_AT_ONCE)
+
+        async def look(name: str) -> Topic | None:
+            async with turns:
+                try:
+                    return await self._topics.get(name, max_age_ms=1_000)
+                except LakelogError as error:
+                    if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                        raise
+                    return None  # not a topic, or not a name for one
+
+        return [topic for topic in await asyncio.gather(*map(look, folders)) if topic is not None]
+
+    async def _refuse_collision(self, name: str) -> None:
+        if "." not in name and "_" not in name:
+            return
+        for other in await self.list_topics(internal=True):
+            if other != name and collides(name, other):
+                raise LakelogError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{name!r} collides with {other!r}: '.' and '_' are the same in metric names",
+                )
+
+
+def describe(topic: Topic) -> TopicDescription:
+    state = topic.state
+    return TopicDescription(
+        name=topic.name,
+        topic_id=state.table_id,
+        partitions=tuple(_partition(number, each) for number, each in enumerate(state.partitions)),
+        config=state.config,
+        version=state.version,
+        internal=is_internal(topic.name),
+    )
+
+
+def _partition(number: int, state: PartitionState) -> PartitionDescription:
+    return PartitionDescription(
+        partition=number,
+        log_start_offset=state.log_start_offset,
+        high_watermark=state.next_offset,
+        segments=len(state.segments),
+        bytes=state.bytes,
+        min_timestamp_ms=min((s.min_timestamp_us // 1000 for s in state.segments), default=None),
+        max_timestamp_ms=max((s.max_timestamp_us // 1000 for s in state.segments), default=None),
+    )
+
+
+def _new_start(name: str, state: TableState, partition: int, offset: int) -> int:
+    if not 0 <= partition < len(state.partitions):
+        raise LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has no partition {partition}")
+    end = state.partitions[partition].next_offset
+    if offset == HIGH_WATERMARK:
+        return end
+    if not 0 <= offset <= end:
+        raise LakelogError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {name}-{partition}: it has 0 to {end}")
+    return max(offset, state.partitions[partition].log_start_offset)
+
+
+def _already_exists(name: str) -> LakelogError:
+    return LakelogError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")

@@ -1,0 +1,118 @@
+"""One process's door to a warehouse: the paths in and out, topics, and upkeep, wired together.
+
+Everything that stands on the log (the gateway, the coordinator, the command line) goes through a Broker and nothing
+reaches around it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from lakelog.admin import Admin
+from lakelog.clock import Clock, SystemClock
+from lakelog.config import ServerSettings
+from lakelog.delta.reader import SegmentReader
+from lakelog.delta.store import Store, open_store
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.fetch import FetchPath
+from lakelog.hot_tail import HotTail
+from lakelog.log.producers import ProducerBatch
+from lakelog.log.stamp import Appended
+from lakelog.model.batch import AnyRecords
+from lakelog.produce import Acks, ProducePath
+from lakelog.topics import Topics
+from lakelog.upkeep import Upkeep
+
+DRAIN_TIMEOUT_MS = 30_000
+
+
+class Broker:
+    """Use it as an async context manager, inside one event loop.
+
+    `admin` changes topics; `fetch` and `offset_at` of `fetch_path` read; `append` writes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ServerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        in_threads: bool = True,
+    ) -> None:
+        self.settings = settings or ServerSettings()
+        self.store = store
+        self.clock = clock or SystemClock()
+        self._executors = list(_executors(self.settings)) if in_threads else []
+        compute, maintenance = self._executors if self._executors else (None, None)
+        self.hot_tail = HotTail(self.settings.hot_tail_bytes_max)
+        self.reader = SegmentReader(store, compute, self.settings.read_cache_bytes_max)
+        self.topics = Topics(store, self.clock, self.settings, self.reader, self.hot_tail)
+        self.admin = Admin(self.topics)
+        self.upkeep = Upkeep(self.topics, maintenance)
+        self.produce_path = ProducePath(self.topics, compute, self.upkeep.appended)
+        self.fetch_path = FetchPath(self.topics)
+        self.fetch = self.fetch_path.fetch
+        self.offset_at = self.fetch_path.offset_at
+
+    @classmethod
+    def open(cls, url: str, settings: ServerSettings | None = None, options: Mapping[str, str] | None = None) -> Self:
+        """A broker on the warehouse at a URL; see `lakelog.delta.store.open_store` for what a URL may be."""
+        settings = settings or ServerSettings()
+        return cls(open_store(url, options, fsync=settings.fsync), settings)
+
+    async def append(
+        self,
+        topic: str,
+        records: AnyRecords,
+        *,
+        acks: Acks = Acks.ALL,
+        producer: ProducerBatch | None = None,
+        expected_offsets: Mapping[int, int] | None = None,
+    ) -> Appended | None:
+        """Append, and create the topic first if it is not there and the settings say so."""
+        path = self.produce_path
+        try:
+            return await path.append(topic, records, acks=acks, producer=producer, expected_offsets=expected_offsets)
+        except LakelogError as error:
+            if not await self._may_create(topic, error):
+                raise
+        try:
+            await self.admin.create_topic(topic)
+        except LakelogError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster: as good
+                raise
+        return await path.append(topic, records, acks=acks, producer=producer, expected_offsets=expected_offsets)
+
+    async def _may_create(self, topic: str, error: LakelogError) -> bool:
+        if not self.settings.auto_create_topics_enable or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        # The same code says that a partition is not there; that topic exists.
+        return not (await self.topics.find(topic)).state.exists
+
+    async def close(self, timeout_ms: float = DRAIN_TIMEOUT_MS) -> None:
+        """Commit what was taken in, answer it, stop."""
+        await self.produce_path.close(timeout_ms)
+        await self.upkeep.close()
+        for executor in self._executors:
+            executor.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _executors(settings: ServerSettings) -> tuple[Executor, Executor]:
+    threads = settings.encode_threads or os.cpu_count() or 2
+    return (
+        ThreadPoolExecutor(threads, thread_name_prefix="lakelog-encode"),
+        ThreadPoolExecutor(settings.maintenance_threads, thread_name_prefix="lakelog-upkeep"),
+    )

@@ -1,0 +1,249 @@
+"""What each operation commits, and when it still holds: append, rewrite, expire, create, alter, delete.
+
+Every writer of the system, the gateway and the jobs alike, makes its commits here, so that `DESCRIBE HISTORY` reads
+like a log of what happened.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+import lakelog
+from lakelog.config import TopicConfig
+from lakelog.delta.actions import (
+    PRODUCERS_TAG,
+    Action,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Txn,
+    add_of,
+    remove_of,
+)
+from lakelog.delta.state import (
+    APPEND_APP,
+    CONFIG_PREFIX,
+    DELETED_PROPERTY,
+    LOG_START_APP,
+    PARTITIONS_PROPERTY,
+    TableState,
+)
+from lakelog.delta.table import Draft
+from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes, encode_notes
+from lakelog.model.segment import Segment
+
+
+def new_commit_id() -> str:
+    return secrets.token_hex(8)
+
+
+def append(commit_id: str, segments: Sequence[Segment], terms: Metadata | None, now_ms: int) -> Draft:
+    """New records. Holds while partitions still end where the records begin, and the topic's terms are the same."""
+    actions = [
+        _info(commit_id, "APPEND", now_ms, written=segments, blind=True),
+        *(Action(txn=Txn(f"{APPEND_APP}{s.partition}", s.end_offset)) for s in segments),
+        *(Action(add=add_of(segment, data_change=True)) for segment in segments),
+    ]
+
+    def holds(now: TableState) -> bool:
+        return now.metadata is terms and all(
+            now.partitions[segment.partition].next_offset == segment.base_offset for segment in segments
+        )
+
+    return Draft(commit_id, actions, holds)
+
+
+def rewrite(
+    commit_id: str,
+    operation: str,
+    removed: Sequence[Segment],
+    written: Sequence[Segment],
+    state: TableState,
+    now_ms: int,
+    txns: Mapping[str, int] | None = None,
+) -> Draft:
+    """The same records in other files. Holds while all the old files are there; appends meanwhile do not matter."""
+    table_id = state.table_id
+    paths = [segment.path for segment in removed]
+    actions = [
+        _info(commit_id, operation, now_ms, removed=removed, written=written),
+        *(Action(txn=Txn(app, version)) for app, version in (txns or {}).items()),
+        *(Action(remove=remove_of(segment, data_change=False, now_ms=now_ms)) for segment in removed),
+        *(Action(add=add_of(segment, data_change=False)) for segment in written),
+    ]
+
+    def holds(now: TableState) -> bool:
+        return now.table_id == table_id and all(path in now.live for path in paths)
+
+    return Draft(commit_id, actions, holds)
+
+
+def expire(
+    operation: str, log_starts: Mapping[int, int], removed: Sequence[Segment], state: TableState, now_ms: int
+) -> Draft:
+    """Records below a new log start are no longer served; files that lie wholly below it go."""
+    txns = {f"{LOG_START_APP}{partition}": offset for partition, offset in log_starts.items()}
+    return rewrite(new_commit_id(), operation, removed, (), state, now_ms, txns)
+
+
+def create(partitions: int, config: TopicConfig, state: TableState, now_ms: int) -> Draft:
+    """A new topic. Holds while there is none, so that of two who create it at the same time one finds it there."""
+    commit_id = new_commit_id()
+    metadata = Metadata(
+        id=str(uuid.uuid4()),
+        schemaString=SCHEMA_JSON,
+        partitionColumns=["partition"],
+        configuration=_properties(partitions, config),
+        createdTime=now_ms,
+    )
+    actions = [
+        _info(commit_id, "CREATE TOPIC", now_ms, parameters={"partitions": str(partitions)}),
+        Action(protocol=Protocol(minReaderVersion=1, minWriterVersion=2)),
+        Action(metaData=metadata),
+    ]
+    started = state.version
+    return Draft(commit_id, actions, lambda now: not now.exists and now.version == started)
+
+
+def alter(partitions: int, config: TopicConfig, state: TableState, now_ms: int) -> Draft:
+    """Other terms for the same topic. Holds while nobody else has changed them."""
+    before = _metadata(state)
+    properties = _properties(partitions, config)
+    changed = {
+        name: properties.get(name, "")
+        for name in sorted(properties.keys() | before.configuration.keys())
+        if properties.get(name) != before.configuration.get(name)
+    }
+    return _new_terms("ALTER TOPIC", properties, state, now_ms, parameters=changed)
+
+
+def delete(state: TableState, now_ms: int) -> Draft:
+    """The end of a topic: an empty table that says so. The next topic of the name goes on in the same log."""
+    properties = {**_metadata(state).configuration, DELETED_PROPERTY: "true"}
+    return _new_terms("DELETE TOPIC", properties, state, now_ms, removed=list(state.live.values()))
+
+
+def carried_notes(segments: Iterable[Segment], producers: ProducerStates) -> dict[str, str]:
+    """The tags of a file that replaces others: what is still remembered of the producers who wrote them."""
+    notes: list[WrittenBatch] = []
+    for segment in segments:
+        if PRODUCERS_TAG in segment.tags:
+            notes += (note for note in decode_notes(segment.tags[PRODUCERS_TAG]) if producers.remembers(note))
+    return {PRODUCERS_TAG: encode_notes(notes)} if notes else {}
+
+
+def tagged(segment: Segment, written: Sequence[WrittenBatch]) -> Segment:
+    return replace(segment, tags={PRODUCERS_TAG: encode_notes(written)}) if written else segment
+
+
+def _new_terms(
+    operation: str,
+    properties: dict[str, str],
+    state: TableState,
+    now_ms: int,
+    *,
+    removed: Sequence[Segment] = (),
+    parameters: Mapping[str, str] | None = None,
+) -> Draft:
+    commit_id, before = new_commit_id(), _metadata(state)
+    # A deleted topic gets an id of its own, at which every state drops what it knew of the old one.
+    table_id = str(uuid.uuid4()) if DELETED_PROPERTY in properties else before.id
+    actions = [
+        _info(commit_id, operation, now_ms, removed=removed, parameters=parameters),
+        Action(metaData=msgspec.structs.replace(before, id=table_id, configuration=properties)),
+        *(Action(remove=remove_of(segment, data_change=True, now_ms=now_ms)) for segment in removed),
+    ]
+    paths = [segment.path for segment in removed]
+
+    def holds(now: TableState) -> bool:
+        return now.metadata is before and all(path in now.live for path in paths) and _nothing_newer(now, removed)
+
+    def _nothing_newer(now: TableState, known: Sequence[Segment]) -> bool:
+        return not known or len(now.live) == len(known)
+
+    return Draft(commit_id, actions, holds)
+
+
+def _metadata(state: TableState) -> Metadata:
+    assert state.metadata is not None, "only a topic that exists is altered"
+    return state.metadata
+
+
+def _properties(partitions: int, config: TopicConfig) -> dict[str, str]:
+    """The table's properties: our own configuration, and what Delta's tools have to know of it."""
+    own = {f"{CONFIG_PREFIX}{name}": value for name, value in config.overrides.items()}
+    return {
+        PARTITIONS_PROPERTY: str(partitions),
+        "delta.enableDeletionVectors": "false",
+        "delta.logRetentionDuration": f"interval {config.delta_log_retention_ms // 1000} seconds",
+        "delta.deletedFileRetentionDuration": f"interval {max(1, config.file_delete_delay_ms // 1000)} seconds",
+        **own,
+    }
+
+
+def _info(
+    commit_id: str,
+    operation: str,
+    now_ms: int,
+    *,
+    removed: Sequence[Segment] = (),
+    written: Sequence[Segment] = (),
+    parameters: Mapping[str, str] | None = None,
+    blind: bool = False,
+) -> Action:
+    metrics: dict[str, str] = {}
+    if written:
+        metrics["numOutputRows"] = str(sum(segment.records for segment in written))
+        metrics["numOutputBytes"] = str(sum(segment.bytes for segment in written))
+        metrics["numAddedFiles"] = str(len(written))
+    if removed:
+        metrics["numRemovedFiles"] = str(len(removed))
+    if written or removed:
+        touched = sorted({segment.partition for segment in (*written, *removed)})
+        parameters = {"partitions": ",".join(map(str, touched)), **(parameters or {})}
+    return Action(
+        commitInfo=CommitInfo(
+            timestamp=now_ms,
+            operation=operation,
+            operationParameters=dict(parameters or {}),
+            operationMetrics=metrics,
+            isBlindAppend=blind,
+            engineInfo=f"lakelog/{lakelog.__version__}",
+            txnId=commit_id,
+        )
+    )
+
+
+def _field(name: str, kind: Any, *, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+
+SCHEMA_JSON = msgspec.json.encode(
+    {
+        "type": "struct",
+        "fields": [
+            _field("partition", "integer"),
+            _field("offset", "long"),
+            _field("timestamp", "timestamp"),
+            _field("key", "binary"),
+            _field("value", "binary"),
+            _field(
+                "headers",
+                {
+                    "type": "array",
+                    "containsNull": True,
+                    "elementType": {
+                        "type": "struct",
+                        "fields": [_field("key", "string"), _field("value", "binary")],
+                    },
+                },
+            ),
+        ],
+    }
+).decode()

@@ -1,0 +1,115 @@
+"""Segments as Parquet: how rows are laid out in a file, and how a file is cut into row groups.
+
+Owns the encoding and nothing else. Row groups are small (ROW_GROUP_BYTES) and carry the range of their offsets, so an
+old record is found by reading one of them and not the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakelog.delta.store import FileWriter
+from lakelog.model.batch import RECORD_OVERHEAD_BYTES, STORED_SCHEMA, payload_bytes
+
+ROW_GROUP_BYTES = 2 * 1024 * 1024
+
+# What "producer" stands for: the tail is written fast as it arrives, what merges write is there to stay.
+TAIL_CODEC = "lz4"
+MERGED_CODEC = "zstd"
+
+
+def codec_for(compression_type: str, *, merged: bool) -> str:
+    if compression_type == "producer":
+        return MERGED_CODEC if merged else TAIL_CODEC
+    return "none" if compression_type == "uncompressed" else compression_type
+
+
+def encode_segment(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
+    """One file of rows that are in memory. Runs in a thread: the work is done without the interpreter's lock."""
+    sink = pa.BufferOutputStream()
+    with _writer(sink, codec) as writer:
+        writer.write_batch(rows, row_group_size=rows_per_group(rows))
+    return sink.getvalue()
+
+
+class SegmentFile:
+    """One file of rows that come piece by piece, however many: no more than a row group is held in memory."""
+
+    def __init__(self, writer: FileWriter, codec: str) -> None:
+        self._sink = _CountingSink(writer)
+        self._parquet = _writer(pa.PythonFile(self._sink, mode="w"), codec)
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= ROW_GROUP_BYTES:
+            self._write_held()
+
+    def close(self) -> int:
+        """Finish the file, which appears with this, and return its size."""
+        if self._held:
+            self._write_held()
+        self._parquet.close()
+        self._sink.finish()
+        return self._sink.written
+
+    def _write_held(self) -> None:
+        rows = pa.Table.from_batches(self._held, schema=STORED_SCHEMA)
+        self._parquet.write_table(rows, row_group_size=rows_per_group(rows))
+        self._held, self._held_bytes = [], 0
+
+
+class _CountingSink:
+    """A store's writer as the file that pyarrow expects, which may close it: the store's file closes with `finish`."""
+
+    closed = False
+
+    def __init__(self, writer: FileWriter) -> None:
+        self._writer = writer
+        self.written = 0
+
+    def write(self, data: Any) -> int:
+        # Copied, because pyarrow uses its buffer again as soon as this returns.
+        piece = bytes(data)
+        self._writer.write(piece)
+        self.written += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self.written
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _writer(sink: Any, codec: str) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        STORED_SCHEMA,
+        compression=codec,
+        use_dictionary=False,  # keys and values rarely repeat, and building one costs more than writing
+        write_statistics=["offset", "timestamp"],
+        store_schema=False,
+    )
+
+
+def rows_per_group(rows: pa.RecordBatch | pa.Table) -> int:
+    per_row = payload_bytes(rows) / max(1, rows.num_rows) + RECORD_OVERHEAD_BYTES
+    return max(1, int(ROW_GROUP_BYTES / per_row))
+
+
+def timestamp_range_us(rows: pa.RecordBatch) -> tuple[int, int]:
+    ends = pc.min_max(rows.column("timestamp").cast(pa.int64()))
+    return ends["min"].as_py(), ends["max"].as_py()

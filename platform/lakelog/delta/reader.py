@@ -1,0 +1,225 @@
+"""Read records out of segments: only the row groups and columns that are asked for, through a bounded cache.
+
+Files never change once they are committed, so what is cached is never wrong, and a footer that was read once is good
+for as long as the file is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelog.delta.store import Store
+from lakelog.model.batch import STORED_SCHEMA, Int64s
+
+T = TypeVar("T")
+
+FOOTER_GUESS_BYTES = 64 * 1024
+FOOTERS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Where one row group's records lie: their offsets, and the bytes of each column in the file."""
+
+    index: int
+    first_offset: int
+    last_offset: int
+    rows: int
+    bytes: int  # decoded
+    min_timestamp_us: int
+    max_timestamp_us: int
+    column_ranges: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    metadata: pq.FileMetaData
+    groups: tuple[RowGroup, ...]
+    file_bytes: int
+
+
+class SegmentReader:
+    """Shared by all topics of a process. Decoding happens in the executor, or in place where there is none."""
+
+    def __init__(self, store: Store, executor: Executor | None, cache_bytes_max: int) -> None:
+        self._store = store
+        self._executor = executor
+        self._footers: OrderedDict[str, Footer] = OrderedDict()
+        self._rows: OrderedDict[tuple[str, int, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._rows_bytes = 0
+        self._cache_bytes_max = cache_bytes_max
+
+    async def footer(self, path: str, file_bytes: int) -> Footer:
+        footer = self._footers.get(path)
+        if footer is None:
+            start = max(0, file_bytes - FOOTER_GUESS_BYTES)
+            (tail,) = await self._store.read_ranges(path, [(start, file_bytes)])
+            length = int.from_bytes(tail[-8:-4].to_pybytes(), "little") + 8
+            if length > tail.size:
+                (tail,) = await self._store.read_ranges(path, [(file_bytes - length, file_bytes)])
+            footer = await self._run(lambda: _parse_footer(tail, file_bytes))
+            self._footers[path] = footer
+            if len(self._footers) > FOOTERS_MAX:
+                self._footers.popitem(last=False)
+        else:
+            self._footers.move_to_end(path)
+        return footer
+
+    async def rows(self, path: str, footer: Footer, group: RowGroup, columns: Sequence[str]) -> pa.Table:
+        """The rows of one row group, from the cache if it has them."""
+        return (await self.rows_of(path, footer, [group], columns))[0]
+
+    async def rows_of(
+        self, path: str, footer: Footer, groups: Sequence[RowGroup], columns: Sequence[str]
+    ) -> list[pa.Table]:
+        """The rows of several row groups: those that are not cached are fetched and decoded together."""
+        names = tuple(columns)
+        missing = [group for group in groups if (path, group.index, names) not in self._rows]
+        fresh: dict[int, pa.Table] = {}
+        for group, table in zip(missing, await self._read(path, footer, missing, names), strict=True):
+            fresh[group.index] = table
+            self._remember((path, group.index, names), table)
+        found: list[pa.Table] = []
+        for group in groups:
+            table = fresh.get(group.index)
+            if table is None:
+                table = self._rows.get((path, group.index, names))
+            if table is None:  # it was cached when we looked, and what came after has pushed it out
+                (table,) = await self._read(path, footer, [group], names)
+            found.append(table)
+        return found
+
+    async def uncached_rows(self, path: str, footer: Footer, group: RowGroup, columns: Sequence[str]) -> pa.Table:
+        """For those who read a whole file once: they shall not push out what readers come back to."""
+        (table,) = await self._read(path, footer, [group], tuple(columns))
+        return table
+
+    async def _read(
+        self, path: str, footer: Footer, groups: Sequence[RowGroup], names: tuple[str, ...]
+    ) -> list[pa.Table]:
+        if not groups:
+            return []
+        ranges = [group.column_ranges[name] for group in groups for name in names]
+        buffers = await self._store.read_ranges(path, ranges)
+        pieces = {start: buffer for (start, _), buffer in zip(ranges, buffers, strict=True)}
+        sparse = SparseFile(footer.file_bytes, pieces)
+        return await self._run(lambda: _decode(sparse, footer, groups, names))
+
+    def _remember(self, key: tuple[str, int, tuple[str, ...]], table: pa.Table) -> None:
+        if key in self._rows:
+            return
+        self._rows[key] = table
+        self._rows_bytes += table.nbytes
+        while self._rows_bytes > self._cache_bytes_max and self._rows:
+            _, oldest = self._rows.popitem(last=False)
+            self._rows_bytes -= oldest.nbytes
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._executor is None:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class SparseFile:
+    """A file of which only some ranges were fetched, for pyarrow to read from. Asking for another byte is a bug."""
+
+    closed = False
+
+    def __init__(self, size: int, pieces: dict[int, pa.Buffer]) -> None:
+        self._size = size
+        self._starts = sorted(pieces)
+        self._pieces = pieces
+        self._position = 0
+
+    def read_buffer(self, count: int = -1) -> pa.Buffer:
+        start = self._starts[int(np.searchsorted(self._starts, self._position, side="right")) - 1]
+        begin = self._position - start
+        piece = self._pieces[start]
+        if begin + count > piece.size:
+            raise EOFError(f"bytes {self._position} to {self._position + count} were not fetched")
+        self._position += count
+        return piece.slice(begin, count)
+
+    def read(self, count: int = -1) -> bytes:
+        return self.read_buffer(count).to_pybytes()  # type: ignore[no-any-return]
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        self._position = position + (0, self._position, self._size)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._pieces = {}
+
+
+def _parse_footer(tail: pa.Buffer, file_bytes: int) -> Footer:
+    file = SparseFile(file_bytes, {file_bytes - tail.size: tail})
+    metadata = pq.read_metadata(pa.PythonFile(file, mode="r"))
+    return Footer(metadata, tuple(_row_group(metadata, i) for i in range(metadata.num_row_groups)), file_bytes)
+
+
+def _row_group(metadata: pq.FileMetaData, index: int) -> RowGroup:
+    group = metadata.row_group(index)
+    ranges: dict[str, tuple[int, int]] = {}
+    for number in range(group.num_columns):
+        column = group.column(number)
+        start = column.data_page_offset
+        if column.dictionary_page_offset is not None:
+            start = min(start, column.dictionary_page_offset)
+        end = start + column.total_compressed_size
+        name = column.path_in_schema.split(".", 1)[0]
+        if name in ranges:  # headers are two columns of the file
+            start, end = min(start, ranges[name][0]), max(end, ranges[name][1])
+        ranges[name] = (start, end)
+        if name == "offset":
+            offsets = column.statistics
+        elif name == "timestamp":
+            times = column.statistics
+    return RowGroup(
+        index,
+        offsets.min_raw,
+        offsets.max_raw,
+        group.num_rows,
+        group.total_byte_size,
+        times.min_raw,
+        times.max_raw,
+        ranges,
+    )
+
+
+def _decode(sparse: SparseFile, footer: Footer, groups: Sequence[RowGroup], names: tuple[str, ...]) -> list[pa.Table]:
+    file = pq.ParquetFile(pa.PythonFile(sparse, mode="r"), metadata=footer.metadata, pre_buffer=False)
+    schema = pa.schema([STORED_SCHEMA.field(name) for name in names])
+    tables = []
+    for group in groups:
+        table = file.read_row_group(group.index, columns=list(names), use_threads=False)
+        table = table.select(list(names))
+        tables.append(table if table.schema.equals(schema) else table.cast(schema))
+    return tables
+
+
+def offsets_of(rows: pa.Table | pa.RecordBatch) -> Int64s:
+    column = rows.column("offset")
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)

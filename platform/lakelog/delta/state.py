@@ -1,0 +1,211 @@
+"""What a topic's table says now: the sum of the actions of its log.
+
+`apply` is the only way in, for a checkpoint, for a commit of our own and for one of another process, so that a state
+that was followed equals one that was opened. Pure: it neither reads nor writes a store.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakelog.config import TopicConfig
+from lakelog.delta.actions import PRODUCERS_TAG, Action, Add, Metadata, Protocol, segment_of
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes
+from lakelog.model.segment import Segment
+
+CONFIG_PREFIX = "lakelog."
+PARTITIONS_PROPERTY = "lakelog.partitions"
+DELETED_PROPERTY = "lakelog.deleted"
+NOT_TOPIC_CONFIG = frozenset({PARTITIONS_PROPERTY, DELETED_PROPERTY})
+
+APPEND_APP = "lakelog/partition/"
+LOG_START_APP = "lakelog/log-start/"
+
+# Delta's legacy writer versions, and the feature that each one brought.
+_LEGACY_WRITER_FEATURES = {
+    3: "checkConstraints",
+    4: "changeDataFeed, generatedColumns",
+    5: "columnMapping",
+    6: "identityColumns",
+}
+_WRITABLE_FEATURES = frozenset({"appendOnly", "invariants"})
+
+
+class PartitionState:
+    """The files of one partition in the order of their offsets, and its three marks."""
+
+    __slots__ = ("bases", "log_start_offset", "next_offset", "segments")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.bases: list[int] = []  # of the segments: what a binary search looks at
+        self.next_offset = 0
+        self.log_start_offset = 0
+
+    def insert(self, segment: Segment) -> None:
+        self.next_offset = max(self.next_offset, segment.end_offset)
+        if not self.bases or segment.base_offset > self.bases[-1]:
+            self.segments.append(segment)
+            self.bases.append(segment.base_offset)
+            return
+        position = bisect_left(self.bases, segment.base_offset)
+        self.segments.insert(position, segment)
+        self.bases.insert(position, segment.base_offset)
+
+    def discard(self, segment: Segment) -> None:
+        position = bisect_left(self.bases, segment.base_offset)
+        while self.segments[position].path != segment.path:
+            position += 1
+        del self.segments[position]
+        del self.bases[position]
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.bytes for segment in self.segments)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What some commits did, for those who wait on it or had planned on the state before."""
+
+    appended: dict[int, list[Segment]] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    metadata: bool = False
+    commits: int = 0
+
+
+class TableState:
+    def __init__(self, *, on_object_store: bool = False) -> None:
+        self.version = -1
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
+        self.config = TopicConfig.parse({}, on_object_store=on_object_store)
+        self.partitions: list[PartitionState] = []
+        self.producers = ProducerStates()
+        self.txns: dict[str, int] = {}
+        self.live: dict[str, Segment] = {}
+        self._on_object_store = on_object_store
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether the table is ours. Other people's tables in the warehouse are none of our business."""
+        return self.metadata is not None and PARTITIONS_PROPERTY in self.metadata.configuration
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a topic: a table of ours that was not deleted since."""
+        return self.is_topic and self.metadata is not None and DELETED_PROPERTY not in self.metadata.configuration
+
+    @property
+    def table_id(self) -> str:
+        return self.metadata.id if self.metadata is not None else ""
+
+    @property
+    def next_offsets(self) -> list[int]:
+        return [partition.next_offset for partition in self.partitions]
+
+    def apply(self, version: int, actions: Sequence[Action], changes: Changes | None = None) -> Changes:
+        """Take in one commit, or a checkpoint when nothing has been taken in before."""
+        changes = changes if changes is not None else Changes()
+        self._apply_terms(actions, changes)
+        if self.is_topic:
+            self._apply_files(actions, changes)
+        self.version = version
+        changes.commits += 1
+        return changes
+
+    def _apply_terms(self, actions: Sequence[Action], changes: Changes) -> None:
+        for action in actions:
+            if action.protocol is not None:
+                self.protocol = action.protocol
+            elif action.metaData is not None:
+                self._apply_metadata(action.metaData)
+                changes.metadata = True
+        if self.is_topic and self.protocol is not None:
+            check_protocol(self.protocol)
+
+    def _apply_files(self, actions: Sequence[Action], changes: Changes) -> None:
+        adds: list[Add] = []
+        for action in actions:
+            if action.remove is not None:
+                self._apply_remove(action.remove.path, changes)
+            elif action.add is not None:
+                adds.append(action.add)
+            elif action.txn is not None:
+                self._apply_txn(action.txn.appId, action.txn.version)
+        written: list[WrittenBatch] = []
+        for add in adds:
+            segment = self._segment(add)
+            self._partition(segment.partition).insert(segment)
+            self.live[segment.path] = segment
+            if add.dataChange:
+                changes.appended.setdefault(segment.partition, []).append(segment)
+            # A merge carries notes on that are known already; in a checkpoint they are all there is.
+            if PRODUCERS_TAG in segment.tags and (add.dataChange or self.version < 0):
+                written.extend(decode_notes(segment.tags[PRODUCERS_TAG]))
+        # Files of a checkpoint come in no order; batches of one producer go in the order in which they were written.
+        written.sort(key=lambda batch: (batch.epoch, batch.written_ms, batch.sequence))
+        for batch in written:
+            self.producers.apply(batch)
+
+    def _segment(self, add: Add) -> Segment:
+        try:
+            return segment_of(add)
+        except ValueError as error:
+            raise LakelogError(ErrorCode.UNSUPPORTED_TABLE, f"not written by Lakelog: {error}") from error
+
+    def _partition(self, number: int) -> PartitionState:
+        while len(self.partitions) <= number:
+            self.partitions.append(PartitionState())
+        return self.partitions[number]
+
+    def _apply_metadata(self, metadata: Metadata) -> None:
+        if metadata.id != self.table_id:  # created, or deleted and created again: nothing of before holds
+            self.partitions, self.producers = [], ProducerStates()
+            self.txns, self.live = {}, {}
+        self.metadata = metadata
+        if not self.is_topic:
+            return
+        overrides = {
+            name.removeprefix(CONFIG_PREFIX): value
+            for name, value in metadata.configuration.items()
+            if name.startswith(CONFIG_PREFIX) and name not in NOT_TOPIC_CONFIG
+        }
+        self.config = TopicConfig.parse(overrides, on_object_store=self._on_object_store)
+        self._partition(int(metadata.configuration[PARTITIONS_PROPERTY]) - 1)
+
+    def _apply_remove(self, path: str, changes: Changes) -> None:
+        segment = self.live.pop(path, None)
+        if segment is not None:
+            self.partitions[segment.partition].discard(segment)
+            changes.removed.add(path)
+
+    def _apply_txn(self, app: str, version: int) -> None:
+        self.txns[app] = version
+        if app.startswith(APPEND_APP):
+            partition = self._partition(int(app.removeprefix(APPEND_APP)))
+            partition.next_offset = max(partition.next_offset, version)
+        elif app.startswith(LOG_START_APP):
+            partition = self._partition(int(app.removeprefix(LOG_START_APP)))
+            partition.log_start_offset = max(partition.log_start_offset, version)
+
+
+def check_protocol(protocol: Protocol) -> None:
+    """Refuse a table that asks for more than plain Delta, by the name of what it asks for."""
+    if protocol.minReaderVersion <= 1 and protocol.minWriterVersion <= 2:
+        return
+    features = set(protocol.readerFeatures or ()) | set(protocol.writerFeatures or ())
+    if not features:
+        features = {
+            feature for version, feature in _LEGACY_WRITER_FEATURES.items() if version <= protocol.minWriterVersion
+        }
+    unsupported = sorted(features - _WRITABLE_FEATURES)
+    if unsupported:
+        raise LakelogError(
+            ErrorCode.UNSUPPORTED_TABLE,
+            f"the table asks for {', '.join(unsupported)} (reader {protocol.minReaderVersion}, "
+            f"writer {protocol.minWriterVersion}); Lakelog writes reader 1, writer 2",
+        )

@@ -1,0 +1,250 @@
+"""One topic's table: open it, follow it, commit to it.
+
+The commit is the heart of the system. A draft is put as the next version of the log if nobody has put that version yet.
+Who loses the race takes in what the winner did and asks the draft whether it still holds: if it does, it goes to
+the version after; if it does not, its maker is told and makes another. A put whose outcome is unknown is read back and
+known again by its id, so nothing is ever committed twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from lakelog.clock import Clock
+from lakelog.delta.actions import Action, decode_commit, encode_commit
+from lakelog.delta.checkpoint import (
+    LAST_CHECKPOINT,
+    LastCheckpoint,
+    actions_of,
+    decode_checkpoint,
+    decode_hint,
+    encode_checkpoint,
+)
+from lakelog.delta.state import Changes, TableState
+from lakelog.delta.store import Store, StoredFile, StoreUnavailable
+from lakelog.errors import ErrorCode, LakelogError
+
+# How long the next version is believed to be free without looking at the last checkpoint. Shorter than the shortest
+# log retention: a process that slept through the cleaning of the log must not commit into its own past.
+STALE_AFTER_MS = 300_000
+RETRY_FIRST_MS = 20
+RETRY_MOST_MS = 2_000
+READ_AHEAD = 16
+
+
+class Stale(Exception):
+    """The draft no longer holds on what the table says now. Nothing of it was committed."""
+
+
+class OutcomeUnknown(Exception):
+    """The store went away around a commit that may have landed. Its files must stay where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Actions to commit, the id to know them by, and whether they still make sense on a later state."""
+
+    commit_id: str
+    actions: list[Action]
+    holds: Callable[[TableState], bool]
+
+
+def commit_path(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+class Table:
+    """`state` is what the table says as far as this process has seen; `on_changes` hears of every step of it."""
+
+    def __init__(self, store: Store, name: str, clock: Clock, *, commit_timeout_ms: int = 30_000) -> None:
+        self.name = name
+        self.store = store
+        self.state = TableState(on_object_store=store.on_object_store)
+        self.on_changes: Callable[[Changes], None] = lambda changes: None
+        self.checkpoint_version = -1
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+        self._lock = asyncio.Lock()
+        self._seen_ms = float("-inf")
+
+    def path(self, inside: str) -> str:
+        return f"{self.name}/{inside}"
+
+    # -- following ---------------------------------------------------------------------------------------------
+
+    @property
+    def seen_ago_ms(self) -> float:
+        """How long ago the state was known to be the newest there is."""
+        return self._clock.monotonic_ms() - self._seen_ms
+
+    async def refresh(self, *, max_age_ms: float = 0) -> None:
+        """Take in what others committed, unless that was done within `max_age_ms`."""
+        if self.seen_ago_ms <= max_age_ms and self.state.version >= 0:
+            return
+        asked_ms = self._clock.monotonic_ms()
+        async with self._lock:
+            # While we waited for the lock its holder may have done it.
+            if self._seen_ms < asked_ms:
+                await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        if self.seen_ago_ms > STALE_AFTER_MS:
+            hint = await self._hint()
+            if hint is not None and hint.version > self.state.version:
+                await self._load(hint)
+        asked_ms = self._clock.monotonic_ms()
+        window = 1  # mostly there is nothing new, and one look tells
+        while True:
+            first = self.state.version + 1
+            found = await asyncio.gather(*(self._read(commit_path(first + ahead)) for ahead in range(window)))
+            for data in found:
+                if data is None:
+                    break
+                self._apply(self.state.version + 1, decode_commit(data))
+            else:
+                window = READ_AHEAD
+                continue
+            break
+        if self.state.version < 0:
+            await self._load_without_hint()
+        self._seen_ms = asked_ms
+
+    async def _load(self, checkpoint: LastCheckpoint) -> None:
+        actions: list[Action] = []
+        for path in checkpoint.paths:
+            data = await self._read(path)
+            if data is None:
+                return  # cleaned meanwhile; a newer one will be found the next time
+            actions += await asyncio.to_thread(decode_checkpoint, data)
+        state = TableState(on_object_store=self.store.on_object_store)
+        changes = state.apply(checkpoint.version, actions)
+        self.state = state
+        self.checkpoint_version = checkpoint.version
+        self.on_changes(changes)
+
+    async def _load_without_hint(self) -> None:
+        """A log whose beginning was cleaned and whose hint is lost: rare, so the folder is listed only here."""
+        whole = [file for file in await self._log_files() if file.path.endswith(".checkpoint.parquet")]
+        if whole:
+            version = int(whole[-1].path.rsplit("/", 1)[-1].split(".", 1)[0])
+            await self._load(LastCheckpoint(version))
+            if self.state.version >= 0:
+                await self._catch_up()
+
+    async def _log_files(self) -> list[StoredFile]:
+        return await self.store.files(self.path("_delta_log"))
+
+    async def _hint(self) -> LastCheckpoint | None:
+        data = await self._read(LAST_CHECKPOINT)
+        try:
+            return decode_hint(data) if data is not None else None
+        except msgspec.DecodeError:
+            return None
+
+    async def _read(self, path: str) -> bytes | None:
+        return await self.store.get(self.path(path))
+
+    def _apply(self, version: int, actions: list[Action]) -> None:
+        self.on_changes(self.state.apply(version, actions))
+
+    # -- committing --------------------------------------------------------------------------------------------
+
+    async def commit(self, draft: Draft) -> int:
+        """Put the draft as one version of the table and return it. Raises Stale or OutcomeUnknown."""
+        data = encode_commit(draft.actions)
+        async with self._lock:
+            if self.seen_ago_ms > STALE_AFTER_MS:
+                await self._catch_up()
+            while draft.holds(self.state):
+                version = self.state.version + 1
+                started_ms = self._clock.monotonic_ms()
+                winner = await self._put(version, data, draft.commit_id)
+                if winner is not None:
+                    self._apply(version, winner)
+                    continue
+                if self._clock.monotonic_ms() - started_ms > STALE_AFTER_MS:
+                    await self._make_sure(version)
+                self._apply(version, draft.actions)
+                self._seen_ms = started_ms
+                return version
+        raise Stale(self.name)
+
+    async def _put(self, version: int, data: bytes, commit_id: str) -> list[Action] | None:
+        """None when the version is ours now, else the actions of whoever has it."""
+        path = self.path(commit_path(version))
+        deadline_ms = self._clock.monotonic_ms() + self._commit_timeout_ms
+        pause_ms = float(RETRY_FIRST_MS)
+        while True:
+            try:
+                if await self.store.create(path, data):
+                    return None
+                existing = await self.store.get(path)
+                if existing is not None:
+                    actions = decode_commit(existing)
+                    return None if _id_of(actions) == commit_id else actions
+            except StoreUnavailable as error:
+                if self._clock.monotonic_ms() + pause_ms > deadline_ms:
+                    raise OutcomeUnknown(str(error)) from error
+            await asyncio.sleep(random.uniform(0.5, 1.0) * pause_ms / 1000)
+            pause_ms = min(pause_ms * 2, RETRY_MOST_MS)
+
+    async def _make_sure(self, version: int) -> None:
+        """A put that took so long may have filled a version that was cleaned away meanwhile: then it counts for
+        nothing.
+        """
+        hint = await self._hint()
+        if hint is not None and hint.version >= version:
+            await self._catch_up()
+            raise Stale(self.name)
+
+    # -- keeping the log short ---------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Write what the table says now as a checkpoint and point readers to it."""
+        state = self.state
+        version, actions = state.version, actions_of(state)
+        data = await asyncio.to_thread(encode_checkpoint, actions)
+        hint = LastCheckpoint(version, size=len(actions))
+        await self.store.put(self.path(hint.paths[0]), data)
+        await self.store.put(self.path(LAST_CHECKPOINT), msgspec.json.encode(hint))
+        self.checkpoint_version = version
+
+    async def clean_log(self, *, before_ms: int) -> int:
+        """Delete commits and checkpoints that are older and no longer needed, and the files that those commits removed.
+
+        A removed file so lives exactly as long as the commit that removed it, and nobody has to remember it meanwhile.
+        """
+        kept_from = self.checkpoint_version
+        old = [
+            file
+            for file in await self._log_files()
+            if file.modified_ms < before_ms and _version_of(file.path) < kept_from
+        ]
+        doomed: list[str] = []
+        for file in old:
+            if file.path.endswith(".json"):
+                data = await self.store.get(file.path)
+                removals = [a.remove.path for a in decode_commit(data or b"") if a.remove is not None]
+                doomed += [self.path(path) for path in removals if path not in self.state.live]
+        await self.store.delete(doomed)
+        await self.store.delete([file.path for file in old])
+        return len(old)
+
+
+def _version_of(path: str) -> int:
+    """The version of a log file, or one that no cleaning reaches for files that are not ours to clean."""
+    stem = path.rsplit("/", 1)[-1].split(".", 1)[0]
+    return int(stem) if len(stem) == 20 and stem.isdigit() else 1 << 62
+
+
+def _id_of(actions: list[Action]) -> str | None:
+    return next((a.commitInfo.txnId for a in actions if a.commitInfo is not None), None)
+
+
+def storage_error(error: Exception, doing: str) -> LakelogError:
+    return LakelogError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing}: {error}")

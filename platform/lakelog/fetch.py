@@ -1,0 +1,298 @@
+"""The way out: records from any offset, of several partitions at once, up to the high watermark.
+
+The tail comes from memory, older records by row groups. A reader that has everything waits for the next commit and
+not for a timer; commits of other processes are looked for while somebody waits. No record is touched one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from lakelog.delta.reader import RowGroup, offsets_of
+from lakelog.delta.store import FileMissing, StoreRefused, StoreUnavailable
+from lakelog.delta.table import storage_error
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.log.lookup import segments_from, segments_since
+from lakelog.model.batch import RECORD_OVERHEAD_BYTES, STORED_SCHEMA, payload_bytes, record_bytes
+from lakelog.model.segment import Segment
+from lakelog.topics import Topic, Topics
+
+ALL_COLUMNS = tuple(STORED_SCHEMA.names)
+# With very many waiting readers the looks for foreign commits are spread out: at most this many a second in all.
+LOOKS_PER_SECOND = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFrom:
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Records of one partition, or the error in their place. `next_offset` is where to go on."""
+
+    topic: str
+    partition: int
+    rows: pa.Table
+    next_offset: int
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    size_bytes: int = 0
+    error: LakelogError | None = None
+
+
+class Position(Enum):
+    """Places in a partition that are not named by a time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAt:
+    """An offset and its record's time; -1 and -1 when no record is as late as was asked."""
+
+    offset: int
+    timestamp_ms: int = -1
+
+
+@dataclass(slots=True)
+class _Reply:
+    """What one partition's reply has gathered so far."""
+
+    position: int
+    bytes_left: int
+    pieces: list[pa.Table] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def take(self, rows: pa.Table) -> None:
+        """Add rows up to the limit; the first record comes whatever its size."""
+        size = payload_bytes(rows) + RECORD_OVERHEAD_BYTES * rows.num_rows
+        if size > self.bytes_left:
+            running = np.cumsum(record_bytes(rows) + RECORD_OVERHEAD_BYTES)
+            count = int(np.searchsorted(running, self.bytes_left, side="right"))
+            if count == 0 and not self.pieces:
+                count = 1
+            rows, size = rows.slice(0, count), int(running[count - 1]) if count else 0
+            self.bytes_left = 0
+        if rows.num_rows:
+            self.pieces.append(rows)
+            self.size_bytes += size
+            self.bytes_left -= size
+            self.position = int(rows.column("offset")[-1].as_py()) + 1
+
+
+class FetchPath:
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._settings = topics.settings
+        self._clock = topics.clock
+        self._waiting = 0
+
+    async def fetch(
+        self,
+        requests: Sequence[FetchFrom],
+        *,
+        max_bytes: int | None = None,
+        min_bytes: int = 1,
+        max_wait_ms: float = 0,
+        columns: Sequence[str] | None = None,
+    ) -> list[Fetched]:
+        """One reply per request, in their order. Waits up to `max_wait_ms` for `min_bytes` in all; errors come at
+        once.
+        """
+        names = _projection(columns)
+        limit = max_bytes if max_bytes is not None else self._settings.fetch_max_bytes
+        deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        while True:
+            changes = [topic.next_change() for topic in await self._topics_of(requests)]
+            try:
+                replies = await self._read_all(requests, limit, names)
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                enough = sum(reply.size_bytes for reply in replies) >= min_bytes
+                if enough or left_ms <= 0 or any(reply.error is not None for reply in replies):
+                    return replies
+                await self._wait(changes, left_ms)
+            finally:
+                for change in changes:
+                    change.cancel()
+
+    async def offset_at(self, topic_name: str, partition: int, at: Position | int) -> OffsetAt:
+        """Where a partition begins, ends, has its latest time, or the first record at or after a time in ms."""
+        topic = await self._topics.get(topic_name, max_age_ms=self._settings.follow_interval_ms)
+        state = topic.partition(partition)
+        if at is Position.EARLIEST:
+            return OffsetAt(state.log_start_offset)
+        if at is Position.LATEST:
+            return OffsetAt(state.next_offset)
+        if at is Position.MAX_TIMESTAMP:
+            latest_us = max((segment.max_timestamp_us for segment in state.segments), default=None)
+            # The stats are widened to whole milliseconds, so the record is looked for from the one below.
+            return OffsetAt(-1) if latest_us is None else await self._first_since(topic, partition, latest_us - 999)
+        assert isinstance(at, int)
+        return await self._first_since(topic, partition, at * 1000)
+
+    async def _topics_of(self, requests: Sequence[FetchFrom]) -> list[Topic]:
+        found: list[Topic] = []
+        for name in dict.fromkeys(request.topic for request in requests):
+            try:
+                found.append(await self._topics.get(name))
+            except LakelogError:
+                continue  # each of its partitions will say so
+        return found
+
+    async def _wait(self, changes: Sequence[asyncio.Future[None]], left_ms: float) -> None:
+        """Until one of the topics changes here, or it is time to look whether it has changed elsewhere."""
+        self._waiting += 1
+        look_ms = max(self._settings.follow_interval_ms, 1000 * self._waiting / LOOKS_PER_SECOND)
+        try:
+            await asyncio.wait(changes, timeout=min(left_ms, look_ms) / 1000, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting -= 1
+
+    async def _read_all(self, requests: Sequence[FetchFrom], limit: int, names: tuple[str, ...]) -> list[Fetched]:
+        replies: list[Fetched] = []
+        for request in requests:
+            try:
+                reply = await self._read_one(request, limit, names)
+            except LakelogError as error:
+                reply = Fetched(request.topic, request.partition, _empty(names), request.offset, error=error)
+            replies.append(reply)
+            limit = max(0, limit - reply.size_bytes)
+        return replies
+
+    async def _read_one(self, request: FetchFrom, limit: int, names: tuple[str, ...]) -> Fetched:
+        topic = await self._topics.get(request.topic)
+        state = topic.partition(request.partition)
+        if request.offset >= state.next_offset:  # it wants what we do not have: another process may
+            await self._topics.get(request.topic, max_age_ms=self._settings.follow_interval_ms)
+            state = topic.partition(request.partition)
+        if not state.log_start_offset <= request.offset <= state.next_offset:
+            raise LakelogError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {request.offset} of {request.topic}-{request.partition}: "
+                f"it serves {state.log_start_offset} to {state.next_offset}",
+            )
+        per_partition = request.max_bytes if request.max_bytes is not None else self._settings.fetch_partition_max_bytes
+        reply = _Reply(request.offset, min(limit, per_partition))
+        end_offset = state.next_offset
+        if reply.bytes_left > 0:
+            await self._fill(topic, request.partition, reply, end_offset, names)
+        rows = pa.concat_tables(reply.pieces) if reply.pieces else _empty(names)
+        # Nothing left below the end although there was room: the rest was compacted away.
+        if reply.bytes_left > 0 and reply.position < end_offset:
+            reply.position = end_offset
+        return Fetched(
+            request.topic,
+            request.partition,
+            rows.select(names),
+            reply.position,
+            high_watermark=state.next_offset,
+            log_start_offset=state.log_start_offset,
+            size_bytes=reply.size_bytes,
+        )
+
+    async def _fill(self, topic: Topic, partition: int, reply: _Reply, end_offset: int, names: tuple[str, ...]) -> None:
+        hot = topic.hot_partition(partition)
+        # Positions need the offsets, also where the caller does not ask for them.
+        columns = names if "offset" in names else ("offset", *names)
+        while reply.bytes_left > 0 and reply.position < end_offset:
+            batch = hot.find(reply.position)
+            if batch is not None:
+                reply.take(pa.Table.from_batches([batch]).select(columns))
+                continue
+            state = topic.partition(partition)
+            segment = next(segments_from(state.segments, state.bases, reply.position), None)
+            if segment is None or segment.base_offset >= end_offset:
+                return
+            try:
+                await self._read_segment(topic, segment, reply, columns)
+            except FileMissing as error:
+                await self._after_missing(topic, segment, error)
+            except (StoreUnavailable, StoreRefused) as error:
+                raise storage_error(error, "reading a segment") from error
+
+    async def _after_missing(self, topic: Topic, segment: Segment, error: FileMissing) -> None:
+        """A file that is gone was replaced and vacuumed since we looked, unless the table still names it."""
+        await self._topics.get(topic.name, max_age_ms=0)
+        if segment.path in topic.state.live:
+            raise storage_error(error, "a segment that the table names is not there") from error
+
+    async def _read_segment(self, topic: Topic, segment: Segment, reply: _Reply, columns: tuple[str, ...]) -> None:
+        """The rows of one file from the reply's position on, by as many row groups as it has room for."""
+        reader, path = self._topics.reader, topic.table.path(segment.path)
+        footer = await reader.footer(path, segment.bytes)
+        wanted = [group for group in footer.groups if group.last_offset >= reply.position]
+        for some in _by_need(wanted, reply.bytes_left):
+            for rows in await reader.rows_of(path, footer, some, columns):
+                offsets = offsets_of(rows)
+                skipped = int(np.searchsorted(offsets, reply.position))
+                reply.take(rows.slice(skipped) if skipped else rows)
+                if reply.bytes_left <= 0:
+                    return
+        reply.position = max(reply.position, segment.end_offset)
+
+    async def _first_since(self, topic: Topic, partition: int, timestamp_us: int) -> OffsetAt:
+        reader = self._topics.reader
+        while True:
+            state = topic.partition(partition)
+            try:
+                for segment in segments_since(list(state.segments), timestamp_us):
+                    path = topic.table.path(segment.path)
+                    footer = await reader.footer(path, segment.bytes)
+                    for group in footer.groups:
+                        if group.max_timestamp_us < timestamp_us or group.last_offset < state.log_start_offset:
+                            continue
+                        rows = await reader.rows(path, footer, group, ("offset", "timestamp"))
+                        found = _first_row_since(rows, timestamp_us, state.log_start_offset)
+                        if found is not None:
+                            return found
+                return OffsetAt(-1)
+            except FileMissing as error:
+                await self._after_missing(topic, segment, error)
+            except (StoreUnavailable, StoreRefused) as error:
+                raise storage_error(error, "reading a segment") from error
+
+
+def _projection(columns: Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return ALL_COLUMNS
+    unknown = [name for name in columns if name not in ALL_COLUMNS]
+    if unknown:
+        raise LakelogError(
+            ErrorCode.INVALID_REQUEST, f"no column {unknown[0]!r}; records have {', '.join(ALL_COLUMNS)}"
+        )
+    return tuple(columns)
+
+
+def _empty(names: tuple[str, ...]) -> pa.Table:
+    return STORED_SCHEMA.empty_table().select(names)
+
+
+def _by_need(groups: Sequence[RowGroup], bytes_wanted: int) -> list[list[RowGroup]]:
+    """First as many row groups as probably hold what is wanted, in one read; then the others one by one."""
+    first: list[RowGroup] = []
+    expected = 0
+    for group in groups:
+        if first and expected >= bytes_wanted:
+            break
+        first.append(group)
+        expected += group.bytes
+    return [first] * bool(first) + [[group] for group in groups[len(first) :]]
+
+
+def _first_row_since(rows: pa.Table, timestamp_us: int, log_start_offset: int) -> OffsetAt | None:
+    times = rows.column("timestamp").cast(pa.int64()).to_numpy()
+    offsets = offsets_of(rows)
+    late = np.flatnonzero((times >= timestamp_us) & (offsets >= log_start_offset))
+    return OffsetAt(int(offsets[late[0]]), int(times[late[0]]) // 1000) if len(late) else None

@@ -1,0 +1,274 @@
+"""Records as columns: what an append brings and what a fetch gives.
+
+Owns the Arrow schema of records and the checks on their shape. Records come in as Arrow, which is never touched one by
+one, or as Python lists, which small requests are cheaper in: `combine` makes one Arrow batch of many requests at once.
+It must not know topics, offsets or configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.errors import ErrorCode, LakelogError
+
+Int32s: TypeAlias = npt.NDArray[np.int32]
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+# What a record is before it has a place in the log, and after.
+RECORD_SCHEMA = pa.schema(
+    [("timestamp", TIMESTAMP), ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)]
+)
+STORED_SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False), *RECORD_SCHEMA])
+
+# What a record costs in a reply beside its key, value and headers: its offset and its timestamp.
+RECORD_OVERHEAD_BYTES = 16
+# Arrow's binary columns end at 2 GiB; a request is refused well before.
+RECORDS_MAX = 10_000_000
+NO_PARTITION = -1
+
+_COLUMNS = frozenset({"timestamp", "key", "value", "headers", "partition"})
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records in Arrow, of RECORD_SCHEMA; `partitions` says where each belongs, NO_PARTITION where it may be chosen."""
+
+    batch: pa.RecordBatch
+    size_bytes: int
+    partitions: Int32s | None = None
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ListRecords:
+    """The same as Python lists, all of one length; a column that is None is null throughout."""
+
+    values: list[bytes | None]
+    size_bytes: int
+    keys: list[bytes | None] | None = None
+    headers: list[Sequence[tuple[str, bytes | None]] | None] | None = None
+    timestamps_ms: list[int | None] | None = None
+    partitions: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+AnyRecords: TypeAlias = Records | ListRecords
+
+
+def from_arrow(data: pa.RecordBatch | pa.Table) -> Records:
+    """Check an Arrow batch's columns and bring them to RECORD_SCHEMA, without copying where types agree."""
+    unknown = [name for name in data.schema.names if name not in _COLUMNS]
+    if unknown:
+        raise _wrong_shape(f"unknown column {unknown[0]!r}; known are {', '.join(sorted(_COLUMNS))}")
+    if len(set(data.schema.names)) != len(data.schema.names):
+        raise _wrong_shape("a column is there twice")
+    if "key" not in data.schema.names and "value" not in data.schema.names:
+        raise _wrong_shape("neither a column 'key' nor a column 'value'")
+    if data.num_rows > RECORDS_MAX:
+        raise LakelogError(
+            ErrorCode.RECORD_LIST_TOO_LARGE, f"{data.num_rows} records in one batch; at most {RECORDS_MAX}"
+        )
+    columns = {name: _one_array(data.column(name)) for name in data.schema.names}
+    batch = pa.RecordBatch.from_arrays(
+        [_as_column(columns.get(field.name), field, data.num_rows) for field in RECORD_SCHEMA],
+        schema=RECORD_SCHEMA,
+    )
+    headers = batch.column("headers")
+    if headers.null_count < len(headers) and _header_keys(headers).null_count:
+        raise LakelogError(ErrorCode.INVALID_RECORD, "a header has no key")
+    partitions = _explicit_partitions(columns["partition"]) if "partition" in columns else None
+    return Records(batch, size_bytes=payload_bytes(batch), partitions=partitions)
+
+
+def combine(requests: Sequence[AnyRecords]) -> Records:
+    """One batch of many requests, in their order. Neighbouring list requests become Arrow together."""
+    batches: list[pa.RecordBatch] = []
+    lists: list[ListRecords] = []
+    for request in requests:
+        if isinstance(request, ListRecords):
+            lists.append(request)
+            continue
+        if lists:
+            batches.append(_arrow_of(lists))
+            lists = []
+        batches.append(request.batch)
+    if lists:
+        batches.append(_arrow_of(lists))
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return Records(
+        batch,
+        size_bytes=sum(request.size_bytes for request in requests),
+        partitions=_combined_partitions(requests),
+    )
+
+
+def record_bytes(batch: pa.RecordBatch | pa.Table) -> Int64s:
+    """Bytes of key, value and headers of each record."""
+    sizes = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            sizes += _lengths(_one_array(batch.column(name)))
+    if "headers" in batch.schema.names:
+        headers = _one_array(batch.column("headers"))
+        if headers.null_count < len(headers):
+            sizes += _header_bytes(headers)
+    return sizes
+
+
+def payload_bytes(batch: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of all keys, values and headers together, without looking at each record."""
+    total = 0
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            total += _total_length(_one_array(batch.column(name)))
+    if "headers" in batch.schema.names:
+        headers = _one_array(batch.column("headers"))
+        if headers.null_count < len(headers):
+            total += int(_header_bytes(headers).sum())
+    return total
+
+
+def _wrong_shape(reason: str) -> LakelogError:
+    return LakelogError(ErrorCode.INVALID_REQUEST, f"not a batch of records: {reason}")
+
+
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def _as_column(array: pa.Array | None, field: pa.Field, length: int) -> pa.Array:
+    if array is None or pa.types.is_null(array.type):
+        return pa.nulls(length, field.type)
+    if array.type == field.type:
+        return array
+    try:
+        if field.name == "timestamp":
+            return _as_timestamp(array)
+        if field.name in ("key", "value") and not _is_bytes_like(array.type):
+            raise pa.ArrowInvalid("only binary and string columns hold bytes")
+        return array.cast(field.type)
+    except pa.ArrowException as error:
+        raise _wrong_shape(f"column {field.name!r} is {array.type}, it should be {field.type} ({error})") from None
+
+
+def _is_bytes_like(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_bytes_like(kind.value_type)
+    checks = (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary_view,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _as_timestamp(array: pa.Array) -> pa.Array:
+    if pa.types.is_integer(array.type):  # Kafka's: milliseconds since the epoch
+        array = array.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    if not pa.types.is_timestamp(array.type):
+        raise pa.ArrowInvalid("only timestamps and whole milliseconds are times")
+    return pc.cast(array, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True))
+
+
+def _explicit_partitions(array: pa.Array) -> Int32s:
+    if not pa.types.is_integer(array.type) and not pa.types.is_null(array.type):
+        raise _wrong_shape(f"column 'partition' is {array.type}, it should be an integer")
+    try:
+        whole = array.cast(pa.int32())
+    except pa.ArrowException:
+        raise LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "a partition number is out of range") from None
+    numbers = whole.fill_null(NO_PARTITION).to_numpy(zero_copy_only=False)
+    if len(numbers) and whole.null_count < len(whole) and pc.min(whole).as_py() < 0:
+        raise LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "a partition number is negative")
+    return np.asarray(numbers, dtype=np.int32)
+
+
+def _arrow_of(requests: Sequence[ListRecords]) -> pa.RecordBatch:
+    count = sum(len(request) for request in requests)
+
+    def column(name: str, kind: pa.DataType) -> pa.Array:
+        parts: list[list[Any] | None] = [getattr(request, name) for request in requests]
+        if all(part is None for part in parts):
+            return pa.nulls(count, kind)
+        if len(parts) == 1:
+            return pa.array(parts[0], type=kind)
+        joined: list[Any] = []
+        for request, part in zip(requests, parts, strict=True):
+            joined.extend(part if part is not None else [None] * len(request))
+        return pa.array(joined, type=kind)
+
+    milliseconds = column("timestamps_ms", pa.timestamp("ms", tz="UTC"))
+    try:
+        timestamps = milliseconds.cast(TIMESTAMP)
+    except pa.ArrowInvalid:
+        raise LakelogError(ErrorCode.INVALID_TIMESTAMP, "a timestamp is beyond the year 294247") from None
+    return pa.RecordBatch.from_arrays(
+        [timestamps, column("keys", pa.binary()), column("values", pa.binary()), column("headers", HEADERS)],
+        schema=RECORD_SCHEMA,
+    )
+
+
+def _combined_partitions(requests: Sequence[AnyRecords]) -> Int32s | None:
+    if all(request.partitions is None for request in requests):
+        return None
+    return np.concatenate(
+        [
+            np.full(len(request), NO_PARTITION, dtype=np.int32)
+            if request.partitions is None
+            else np.asarray(request.partitions, dtype=np.int32)
+            for request in requests
+        ]
+    )
+
+
+def _offsets_of(array: pa.Array) -> Int32s:
+    """The offsets buffer of a binary, string or list array, as far as the array reaches."""
+    if len(array) == 0:
+        return np.zeros(1, dtype=np.int32)
+    raw = np.frombuffer(array.buffers()[1], dtype=np.int32)
+    return raw[array.offset : array.offset + len(array) + 1]
+
+
+def _lengths(array: pa.Array) -> Int32s:
+    if array.null_count == len(array):
+        return np.zeros(len(array), dtype=np.int32)
+    return np.diff(_offsets_of(array))
+
+
+def _total_length(array: pa.Array) -> int:
+    if array.null_count == len(array):
+        return 0
+    offsets = _offsets_of(array)
+    return int(offsets[-1]) - int(offsets[0])
+
+
+def _header_keys(headers: pa.Array) -> pa.Array:
+    return headers.flatten().field("key")
+
+
+def _header_bytes(headers: pa.Array) -> Int64s:
+    offsets = _offsets_of(headers)
+    entries = headers.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
+    keys, values = entries.flatten()
+    running = np.zeros(len(entries) + 1, dtype=np.int64)
+    np.cumsum(_lengths(keys).astype(np.int64) + _lengths(values), out=running[1:])
+    return np.asarray(np.diff(running[offsets - offsets[0]]))

@@ -1,0 +1,394 @@
+"""The way in: requests are gathered, stamped, encoded and committed, and answered with their offsets.
+
+Each topic has a leader while it has something to write. A request that finds its topic idle is committed at once;
+while a commit is under way the next group gathers, and the commit budget says when it goes. So latency is one
+commit when it is quiet, and files are few when it is not. Bytes in flight are bounded over all topics, and so are
+commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from lakelog.clock import Clock
+from lakelog.config import ServerSettings
+from lakelog.delta import drafts
+from lakelog.delta.actions import Metadata
+from lakelog.delta.parquet import codec_for, encode_segment, timestamp_range_us
+from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
+from lakelog.delta.table import RETRY_FIRST_MS, RETRY_MOST_MS, OutcomeUnknown, Stale, storage_error
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.log.budget import SMALL_FILE_BYTES, CommitBudget
+from lakelog.log.producers import ProducerBatch, ProducerStates
+from lakelog.log.stamp import Appended, LogEnd, PartitionAppend, Request, StampedGroup, stamp
+from lakelog.model.batch import AnyRecords
+from lakelog.model.segment import Segment, segment_path
+from lakelog.topics import Topic, Topics
+
+log = logging.getLogger(__name__)
+
+# However many partitions a topic has, a record does not wait longer than this for its commit to begin.
+BUDGET_PAUSE_MOST_MS = 1_000
+# Groups up to this size are stamped and encoded in one go: handing them around costs more than the work.
+ONE_STEP_BYTES = 256 * 1024
+
+T = TypeVar("T")
+
+
+class Acks(Enum):
+    """What the sender waits for: nothing, its offsets, or the commit."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request on its way, and whom to answer. Without a future nobody waits any more."""
+
+    request: Request
+    acks: Acks
+    answer: asyncio.Future[Appended] | None
+
+    def settle(self, outcome: Appended | LakelogError) -> None:
+        if self.answer is None or self.answer.done():
+            if isinstance(outcome, LakelogError):
+                log.warning("records that nobody waits for were refused: %s", outcome)
+            return
+        if isinstance(outcome, LakelogError):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)
+
+
+NewFile: TypeAlias = tuple[Segment, pa.Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A group on its way to a commit: what each request gets if it lands, and the files that it names."""
+
+    commit_id: str
+    terms: Metadata | None
+    stamped: StampedGroup
+    files: Sequence[NewFile]
+
+    @property
+    def has_refusals(self) -> bool:
+        return any(isinstance(outcome, LakelogError) for outcome in self.stamped.outcomes)
+
+
+class InFlight:
+    """Room for the bytes of requests that are not committed yet. First come, first served."""
+
+    def __init__(self, bytes_max: int, wait_ms: int) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._wait_ms = wait_ms
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def enter(self, size: int) -> None:
+        if not self._queue and self._fits(size):
+            self.bytes += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size, turn))
+        try:
+            await asyncio.wait_for(turn, self._wait_ms / 1000)
+        except TimeoutError:
+            raise LakelogError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"no room for {size} bytes within {self._wait_ms} ms; "
+                f"{self.bytes} of in_flight_bytes_max={self._bytes_max} are waiting for their commits",
+            ) from None
+        finally:
+            if not turn.done() or turn.cancelled():
+                self._queue = deque(entry for entry in self._queue if entry[1] is not turn)
+                self._let_in()
+
+    def leave(self, size: int) -> None:
+        self.bytes -= size
+        self._let_in()
+
+    def _fits(self, size: int) -> bool:
+        # One that is larger than all the room there is goes alone.
+        return self.bytes == 0 or self.bytes + size <= self._bytes_max
+
+    def _let_in(self) -> None:
+        while self._queue and self._fits(self._queue[0][0]):
+            size, turn = self._queue.popleft()
+            if not turn.done():
+                self.bytes += size
+                turn.set_result(None)
+
+
+class ProducePath:
+    """One per process. `on_commit` hears of each topic that was appended to, so that upkeep can follow."""
+
+    def __init__(self, topics: Topics, executor: Executor | None, on_commit: Callable[[Topic], None]) -> None:
+        self.topics = topics
+        self.settings: ServerSettings = topics.settings
+        self.clock: Clock = topics.clock
+        self.store: Store = topics.store
+        self.on_commit = on_commit
+        self.in_flight = InFlight(self.settings.in_flight_bytes_max, self.settings.in_flight_wait_ms)
+        self.commits = asyncio.Semaphore(self.settings.commits_in_flight_max)
+        self._executor = executor
+        self._leaders: dict[str, TopicLeader] = {}
+        self._closing = False
+
+    async def append(
+        self,
+        topic_name: str,
+        records: AnyRecords,
+        *,
+        acks: Acks = Acks.ALL,
+        producer: ProducerBatch | None = None,
+        expected_offsets: Mapping[int, int] | None = None,
+    ) -> Appended | None:
+        """Append all of the records or none. Returns where they are, or None at once with Acks.NONE."""
+        if self._closing:
+            raise LakelogError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the server is shutting down")
+        if len(records) == 0:
+            raise LakelogError(ErrorCode.INVALID_REQUEST, "no records in the request")
+        if records.size_bytes > self.settings.request_bytes_max:
+            raise LakelogError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{records.size_bytes} bytes of records; request_bytes_max is {self.settings.request_bytes_max}",
+            )
+        topic = await self.topics.get(topic_name)
+        await self.in_flight.enter(records.size_bytes)
+        leader = self._leaders.get(topic.name)
+        if leader is None or leader.topic is not topic:
+            leader = TopicLeader(self, topic)
+            self._leaders[topic.name] = leader
+        answer = asyncio.get_running_loop().create_future() if acks is not Acks.NONE else None
+        request = Request(records, leader.keyless_partition(producer), producer, expected_offsets)
+        leader.take_in(Pending(request, acks, answer))
+        return await answer if answer is not None else None
+
+    async def close(self, timeout_ms: float) -> None:
+        """Take nothing more, commit what is there, answer it."""
+        self._closing = True
+        tasks = [leader.task for leader in self._leaders.values() if leader.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_ms / 1000)
+
+    def finished(self, leader: TopicLeader) -> None:
+        # A leader is kept for its budget while its topic is open; idle ones beyond that are no loss.
+        if len(self._leaders) > self.settings.open_topics_max:
+            self._leaders.pop(leader.topic.name, None)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Work that computes goes to a thread; pyarrow lets go of the interpreter's lock there."""
+        if self._executor is None:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class TopicLeader:
+    """Gives out the offsets of one topic, as long as its commits say so."""
+
+    def __init__(self, path: ProducePath, topic: Topic) -> None:
+        self.topic = topic
+        self.task: asyncio.Task[None] | None = None
+        self._path = path
+        self._waiting: deque[Pending] = deque()
+        self._waiting_bytes = 0
+        self._budget = CommitBudget(topic.state.config.flush_files_per_second, path.clock.monotonic_ms())
+        self._enough = asyncio.Event()  # set when the next group would fill files that are not small
+        self._files_last = 1
+        self._round_robin = random.randrange(1 << 16)
+
+    def keyless_partition(self, producer: ProducerBatch | None) -> int:
+        """Sticky: the records without a key of one request stay together, and requests take turns."""
+        partitions = len(self.topic.state.partitions)
+        if producer is not None:
+            # A repetition has to go where it went the first time, on whichever server it arrives.
+            return (producer.producer_id + producer.sequence) % partitions
+        self._round_robin += 1
+        return self._round_robin % partitions
+
+    def take_in(self, pending: Pending) -> None:
+        self._waiting.append(pending)
+        self._waiting_bytes += pending.request.records.size_bytes
+        if self._waiting_bytes >= self._enough_bytes:
+            self._enough.set()
+        if self.task is None:
+            self.topic.users += 1
+            self.task = asyncio.get_running_loop().create_task(self._lead())
+
+    @property
+    def _enough_bytes(self) -> int:
+        return min(self._files_last * SMALL_FILE_BYTES, self._path.settings.group_bytes_max)
+
+    async def _lead(self) -> None:
+        try:
+            while self._waiting:
+                await self._pause_for_budget()
+                async with self._path.commits:
+                    group = self._next_group()
+                    try:
+                        await self._write(group)
+                    except Exception as error:
+                        log.exception("appending to %s failed", self.topic.name)
+                        _refuse(group, LakelogError(ErrorCode.UNKNOWN_SERVER_ERROR, f"append failed: {error!r}"))
+                    finally:
+                        self._path.in_flight.leave(sum(p.request.records.size_bytes for p in group))
+        finally:
+            self.task = None
+            self.topic.users -= 1
+            self._path.finished(self)
+
+    async def _pause_for_budget(self) -> None:
+        self._budget.files_per_second = self.topic.state.config.flush_files_per_second
+        wait_ms = min(self._budget.wait_ms(self._path.clock.monotonic_ms()), BUDGET_PAUSE_MOST_MS)
+        if wait_ms <= 0 or self._waiting_bytes >= self._enough_bytes:
+            return
+        self._enough.clear()
+        try:
+            await asyncio.wait_for(self._enough.wait(), wait_ms / 1000)
+        except TimeoutError:
+            return
+
+    def _next_group(self) -> list[Pending]:
+        group: list[Pending] = []
+        size, size_max = 0, self._path.settings.group_bytes_max
+        while self._waiting and (not group or size + self._waiting[0].request.records.size_bytes <= size_max):
+            pending = self._waiting.popleft()
+            size += pending.request.records.size_bytes
+            group.append(pending)
+        self._waiting_bytes -= size
+        return group
+
+    async def _write(self, group: list[Pending]) -> None:
+        """Stamp, encode, commit, answer; and again from the start when another writer was faster."""
+        while True:
+            try:
+                plan = await self._plan(group)
+                if plan.has_refusals and await self._was_behind():
+                    continue
+                if plan.files:
+                    await self._commit(plan)
+                break
+            except Stale:
+                continue
+            except OutcomeUnknown as error:
+                return _refuse(group, storage_error(error, "the store did not say whether the commit landed"))
+            except (StoreUnavailable, StoreRefused) as error:
+                return _refuse(group, storage_error(error, "the records could not be written"))
+            except LakelogError as error:
+                return _refuse(group, error)
+        for pending, outcome in zip(group, plan.stamped.outcomes, strict=True):
+            pending.settle(outcome)
+
+    async def _was_behind(self) -> bool:
+        """Nobody is refused on what the table said a while ago. True when it says something else now."""
+        version = self.topic.state.version
+        await self.topic.table.refresh()
+        return self.topic.state.version != version
+
+    async def _plan(self, group: list[Pending]) -> Plan:
+        """The group with its offsets, and the files that it makes."""
+        self.topic.require()
+        state, now_ms = self.topic.state, self._path.clock.now_ms()
+        requests = [pending.request for pending in group]
+        conditional = any(request.conditional for request in requests)
+        # Copies: the work is done in a thread, while the state may go on here.
+        end = LogEnd(state.next_offsets, state.producers.overlay() if conditional else ProducerStates(), state.config)
+        terms, commit_id = state.metadata, drafts.new_commit_id()
+        codec = codec_for(state.config.compression_type, merged=False)
+
+        def file_of(part: PartitionAppend) -> NewFile:
+            return encode_append(part, codec, commit_id, now_ms)
+
+        def in_one_step() -> tuple[StampedGroup, list[NewFile]]:
+            stamped = stamp(requests, end, now_ms)
+            return stamped, [file_of(part) for part in stamped.appends]
+
+        if sum(request.records.size_bytes for request in requests) <= ONE_STEP_BYTES:
+            stamped, files = await self._path.run(in_one_step)
+            self._answer_leader_acks(group, stamped)
+        else:
+            stamped = await self._path.run(lambda: stamp(requests, end, now_ms))
+            self._answer_leader_acks(group, stamped)
+            files = await asyncio.gather(*(self._path.run(partial(file_of, part)) for part in stamped.appends))
+        return Plan(commit_id, terms, stamped, files)
+
+    def _answer_leader_acks(self, group: list[Pending], stamped: StampedGroup) -> None:
+        for pending, outcome in zip(group, stamped.outcomes, strict=True):
+            if pending.acks is Acks.LEADER and pending.answer is not None:
+                pending.settle(outcome)
+                pending.answer = None
+
+    async def _commit(self, plan: Plan) -> None:
+        path, topic = self._path, self.topic
+        segments = [segment for segment, _ in plan.files]
+        await asyncio.gather(*(self._put(segment, data) for segment, data in plan.files))
+        try:
+            draft = drafts.append(plan.commit_id, segments, plan.terms, path.clock.now_ms())
+            await topic.table.commit(draft)
+        except Stale:
+            await self._drop(segments)
+            raise
+        self._files_last = len(segments)
+        small = sum(1 for part in plan.stamped.appends if part.rows.nbytes < SMALL_FILE_BYTES)
+        self._budget.spend(small, path.clock.monotonic_ms())
+        for part in plan.stamped.appends:
+            path.topics.hot_tail.push(topic.hot_partition(part.partition), part.base_offset, part.rows)
+        path.on_commit(topic)
+
+    async def _put(self, segment: Segment, data: pa.Buffer) -> None:
+        clock, settings = self._path.clock, self._path.settings
+        deadline_ms = clock.monotonic_ms() + settings.commit_timeout_ms
+        pause_ms = float(RETRY_FIRST_MS)
+        while True:
+            try:
+                await self._path.store.put(self.topic.table.path(segment.path), data)
+                return
+            except StoreUnavailable:
+                if clock.monotonic_ms() + pause_ms > deadline_ms:
+                    raise
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(pause_ms * 2, RETRY_MOST_MS)
+
+    async def _drop(self, segments: Sequence[Segment]) -> None:
+        """Files that no commit names. If this fails they are orphans, and the vacuum job finds them."""
+        try:
+            await self._path.store.delete([self.topic.table.path(segment.path) for segment in segments])
+        except (StoreUnavailable, StoreRefused) as error:
+            log.info("orphans stay behind in %s: %s", self.topic.name, error)
+
+
+def encode_append(part: PartitionAppend, codec: str, commit_id: str, now_ms: int) -> NewFile:
+    data = encode_segment(part.rows, codec)
+    earliest_us, latest_us = timestamp_range_us(part.rows)
+    segment = Segment(
+        partition=part.partition,
+        base_offset=part.base_offset,
+        end_offset=part.end_offset,
+        records=part.rows.num_rows,
+        bytes=data.size,
+        min_timestamp_us=earliest_us,
+        max_timestamp_us=latest_us,
+        path=segment_path(part.partition, part.base_offset, commit_id),
+        modified_ms=now_ms,
+    )
+    return drafts.tagged(segment, part.written), data
+
+
+def _refuse(group: Sequence[Pending], error: LakelogError) -> None:
+    for pending in group:
+        pending.settle(error)
