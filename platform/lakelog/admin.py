@@ -14,8 +14,8 @@ from lakelog.config import TopicConfig
 from lakelog.delta import drafts
 from lakelog.delta.state import PartitionState, TableState
 from lakelog.delta.store import StoreRefused, StoreUnavailable
-from lakelog.delta.table import Draft, OutcomeUnknown, Stale, storage_error
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.delta.table import LOG_KEPT_LEAST_MS, Draft, OutcomeUnknown, Stale, storage_error
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.model.segment import Segment
 from lakelog.model.topic import (
     PartitionDescription,
@@ -101,6 +101,8 @@ class Admin:
             below: list[Segment] = []
             for partition, start in starts.items():
                 below += (s for s in state.partitions[partition].segments if s.end_offset <= start)
+            # Files that an idempotent producer is remembered by stay, though nobody is served from them.
+            below = [segment for segment in below if not drafts.carried_notes([segment], state.producers)]
             return drafts.expire("DELETE RECORDS", starts, below, state, self._topics.clock.now_ms())
 
         topic = await self._change(name, change)
@@ -118,7 +120,8 @@ class Admin:
         await self._change(name, change)
         try:
             await topic.table.checkpoint()
-            await topic.table.clean_log(before_ms=1 << 62)
+            await topic.table.delete_removed_files()
+            await topic.table.clean_log(before_ms=self._topics.clock.now_ms() - LOG_KEPT_LEAST_MS)
             await self._topics.store.delete(files)
         except (StoreUnavailable, StoreRefused) as error:
             log.warning("files of the deleted topic %s stay behind: %s", name, error)
@@ -197,7 +200,7 @@ def _partition(number: int, state: PartitionState) -> PartitionDescription:
 
 def _new_start(name: str, state: TableState, partition: int, offset: int) -> int:
     if not 0 <= partition < len(state.partitions):
-        raise LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has no partition {partition}")
+        raise UnknownPartition(f"topic {name!r} has no partition {partition}")
     end = state.partitions[partition].next_offset
     if offset == HIGH_WATERMARK:
         return end

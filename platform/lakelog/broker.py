@@ -17,12 +17,13 @@ from lakelog.clock import Clock, SystemClock
 from lakelog.config import ServerSettings
 from lakelog.delta.reader import SegmentReader
 from lakelog.delta.store import Store, open_store
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.fetch import FetchPath
 from lakelog.hot_tail import HotTail
 from lakelog.log.producers import ProducerBatch
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import AnyRecords
+from lakelog.observer import Observer
 from lakelog.produce import Acks, ProducePath
 from lakelog.topics import Topics
 from lakelog.upkeep import Upkeep
@@ -42,6 +43,7 @@ class Broker:
         settings: ServerSettings | None = None,
         *,
         clock: Clock | None = None,
+        observer: Observer | None = None,
         in_threads: bool = True,
     ) -> None:
         self.settings = settings or ServerSettings()
@@ -54,16 +56,24 @@ class Broker:
         self.topics = Topics(store, self.clock, self.settings, self.reader, self.hot_tail)
         self.admin = Admin(self.topics)
         self.upkeep = Upkeep(self.topics, maintenance)
-        self.produce_path = ProducePath(self.topics, compute, self.upkeep.appended)
-        self.fetch_path = FetchPath(self.topics)
+        observer = observer or Observer()
+        self.produce_path = ProducePath(self.topics, compute, self.upkeep.appended, observer)
+        self.fetch_path = FetchPath(self.topics, observer)
         self.fetch = self.fetch_path.fetch
         self.offset_at = self.fetch_path.offset_at
 
     @classmethod
-    def open(cls, url: str, settings: ServerSettings | None = None, options: Mapping[str, str] | None = None) -> Self:
+    def open(
+        cls,
+        url: str,
+        settings: ServerSettings | None = None,
+        options: Mapping[str, str] | None = None,
+        *,
+        observer: Observer | None = None,
+    ) -> Self:
         """A broker on the warehouse at a URL; see `lakelog.delta.store.open_store` for what a URL may be."""
         settings = settings or ServerSettings()
-        return cls(open_store(url, options, fsync=settings.fsync), settings)
+        return cls(open_store(url, options, fsync=settings.fsync), settings, observer=observer)
 
     async def append(
         self,
@@ -79,20 +89,19 @@ class Broker:
         try:
             return await path.append(topic, records, acks=acks, producer=producer, expected_offsets=expected_offsets)
         except LakelogError as error:
-            if not await self._may_create(topic, error):
+            if not self._may_create(error):
                 raise
         try:
             await self.admin.create_topic(topic)
         except LakelogError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster: as good
+            # Another request was faster: as good, unless what is there is somebody else's table.
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not (await self.topics.find(topic)).state.exists:
                 raise
         return await path.append(topic, records, acks=acks, producer=producer, expected_offsets=expected_offsets)
 
-    async def _may_create(self, topic: str, error: LakelogError) -> bool:
-        if not self.settings.auto_create_topics_enable or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return False
-        # The same code says that a partition is not there; that topic exists.
-        return not (await self.topics.find(topic)).state.exists
+    def _may_create(self, error: LakelogError) -> bool:
+        unknown_topic = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not isinstance(error, UnknownPartition)
+        return self.settings.auto_create_topics_enable and unknown_topic
 
     async def close(self, timeout_ms: float = DRAIN_TIMEOUT_MS) -> None:
         """Commit what was taken in, answer it, stop."""

@@ -143,6 +143,21 @@ class SomeOf:
         return ",".join(sorted(value))
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    allowed: str = "any text"
+    type: str = "string"
+
+    def parse(self, text: str) -> str:
+        return text
+
+    def admits(self, value: object) -> bool:
+        return isinstance(value, str)
+
+    def text(self, value: str) -> str:
+        return value
+
+
 def int_of(least: int, most: int = INT_MAX) -> Kind[int]:
     return Whole("int", least, most)
 
@@ -365,8 +380,33 @@ class TopicConfig:
         return ConfigEntry(of.name, of.kind.text(value), of.kind.text(default), is_default, of.type, of.doc)
 
 
+class Settings:
+    """What a process runs with, one row per field: the base of the classes that list them."""
+
+    def __post_init__(self) -> None:
+        _check(self, self.rows().values())
+
+    @classmethod
+    def rows(cls) -> dict[str, ConfigRow]:
+        """By name, in the order of the documentation."""
+        return _rows_of(cls, "_")
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str]) -> Self:
+        """The settings that `texts` sets, and the defaults of all others."""
+        return cls(**_parse(texts, cls.rows()))
+
+    def describe(self) -> list[ConfigEntry]:
+        return [self._entry(each) for each in self.rows().values()]
+
+    def _entry(self, of: ConfigRow) -> ConfigEntry:
+        value = getattr(self, of.attribute)
+        text, default = of.kind.text(value), of.kind.text(of.default)
+        return ConfigEntry(of.name, text, default, value == of.default, of.type, of.doc)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(Settings):
     """The settings of the log in one process."""
 
     num_partitions: int = row(
@@ -463,31 +503,10 @@ class ServerSettings:
         "How many topics are kept open; the one that was idle the longest makes room for another.",
     )
 
-    def __post_init__(self) -> None:
-        _check(self, SERVER_ROWS.values())
-
-    @classmethod
-    def parse(cls, texts: Mapping[str, str]) -> Self:
-        """The settings that `texts` sets, and the defaults of all others."""
-        return cls(**_parse(texts, SERVER_ROWS))
-
-    def describe(self) -> list[ConfigEntry]:
-        return [self._entry(each) for each in SERVER_ROWS.values()]
-
-    def _entry(self, of: ConfigRow) -> ConfigEntry:
-        value = getattr(self, of.attribute)
-        text, default = of.kind.text(value), of.kind.text(of.default)
-        return ConfigEntry(of.name, text, default, value == of.default, of.type, of.doc)
-
 
 def topic_rows() -> tuple[ConfigRow, ...]:
     """Every topic config, in the order of the documentation."""
     return tuple(TOPIC_ROWS.values())
-
-
-def server_rows() -> tuple[ConfigRow, ...]:
-    """Every server setting, in the order of the documentation."""
-    return tuple(SERVER_ROWS.values())
 
 
 def _rows_of(cls: type, separator: str) -> dict[str, ConfigRow]:
@@ -521,4 +540,3 @@ def _check(settings: object, rows: Iterable[ConfigRow]) -> None:
 
 
 TOPIC_ROWS = _rows_of(TopicConfig, ".")
-SERVER_ROWS = _rows_of(ServerSettings, "_")

@@ -118,3 +118,13 @@ class LakelogError(Exception):
     @property
     def retriable(self) -> bool:
         return self.code.retriable
+
+
+class UnknownPartition(LakelogError):
+    """The topic is there and the partition is not. Kafka has one code for both; who can tell them apart may."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+    def __reduce__(self) -> tuple[type["UnknownPartition"], tuple[str]]:
+        return UnknownPartition, (self.message,)

@@ -7,9 +7,11 @@ not for a timer; commits of other processes are looked for while somebody waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,9 @@ from lakelog.delta.store import FileMissing, StoreRefused, StoreUnavailable
 from lakelog.delta.table import storage_error
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.lookup import segments_from, segments_since
-from lakelog.model.batch import RECORD_OVERHEAD_BYTES, STORED_SCHEMA, payload_bytes, record_bytes
+from lakelog.model.batch import RECORD_OVERHEAD_BYTES, STORED_SCHEMA, Int64s, payload_bytes, record_bytes
 from lakelog.model.segment import Segment
+from lakelog.observer import Observer
 from lakelog.topics import Topic, Topics
 
 ALL_COLUMNS = tuple(STORED_SCHEMA.names)
@@ -68,20 +71,21 @@ class OffsetAt:
 
 @dataclass(slots=True)
 class _Reply:
-    """What one partition's reply has gathered so far."""
+    """What one partition's reply has gathered so far. Its first record may be larger than the partition's limit."""
 
     position: int
     bytes_left: int
+    first_bytes_max: float
     pieces: list[pa.Table] = field(default_factory=list)
     size_bytes: int = 0
 
     def take(self, rows: pa.Table) -> None:
-        """Add rows up to the limit; the first record comes whatever its size."""
+        """Add rows up to the limit."""
         size = payload_bytes(rows) + RECORD_OVERHEAD_BYTES * rows.num_rows
         if size > self.bytes_left:
             running = np.cumsum(record_bytes(rows) + RECORD_OVERHEAD_BYTES)
             count = int(np.searchsorted(running, self.bytes_left, side="right"))
-            if count == 0 and not self.pieces:
+            if count == 0 and not self.pieces and running[0] <= self.first_bytes_max:
                 count = 1
             rows, size = rows.slice(0, count), int(running[count - 1]) if count else 0
             self.bytes_left = 0
@@ -93,8 +97,9 @@ class _Reply:
 
 
 class FetchPath:
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, observer: Observer) -> None:
         self._topics = topics
+        self._observer = observer
         self._settings = topics.settings
         self._clock = topics.clock
         self._waiting = 0
@@ -108,9 +113,11 @@ class FetchPath:
         max_wait_ms: float = 0,
         columns: Sequence[str] | None = None,
     ) -> list[Fetched]:
-        """One reply per request, in their order. Waits up to `max_wait_ms` for `min_bytes` in all; errors come at
-        once.
+        """One reply per request, in their order. Waits up to `max_wait_ms` for `min_bytes` in all; an error comes at
+        once, and so does a reply that a limit has cut short.
         """
+        if not requests:
+            return []
         names = _projection(columns)
         limit = max_bytes if max_bytes is not None else self._settings.fetch_max_bytes
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
@@ -119,8 +126,9 @@ class FetchPath:
             try:
                 replies = await self._read_all(requests, limit, names)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
-                enough = sum(reply.size_bytes for reply in replies) >= min_bytes
-                if enough or left_ms <= 0 or any(reply.error is not None for reply in replies):
+                if left_ms <= 0 or _enough(replies, min_bytes):
+                    for reply in replies:
+                        self._observer.fetched(reply.topic, records=reply.rows.num_rows, size_bytes=reply.size_bytes)
                     return replies
                 await self._wait(changes, left_ms)
             finally:
@@ -135,12 +143,14 @@ class FetchPath:
             return OffsetAt(state.log_start_offset)
         if at is Position.LATEST:
             return OffsetAt(state.next_offset)
-        if at is Position.MAX_TIMESTAMP:
-            latest_us = max((segment.max_timestamp_us for segment in state.segments), default=None)
-            # The stats are widened to whole milliseconds, so the record is looked for from the one below.
-            return OffsetAt(-1) if latest_us is None else await self._first_since(topic, partition, latest_us - 999)
-        assert isinstance(at, int)
-        return await self._first_since(topic, partition, at * 1000)
+        while True:
+            try:
+                if at is Position.MAX_TIMESTAMP:
+                    return await self._latest(topic, partition)
+                assert isinstance(at, int)
+                return await self._first_since(topic, partition, at * 1000)
+            except _Replaced:
+                continue
 
     async def _topics_of(self, requests: Sequence[FetchFrom]) -> list[Topic]:
         found: list[Topic] = []
@@ -156,27 +166,36 @@ class FetchPath:
         self._waiting += 1
         look_ms = max(self._settings.follow_interval_ms, 1000 * self._waiting / LOOKS_PER_SECOND)
         try:
-            await asyncio.wait(changes, timeout=min(left_ms, look_ms) / 1000, return_when=asyncio.FIRST_COMPLETED)
+            timeout = min(left_ms, look_ms) / 1000
+            if changes:
+                await asyncio.wait(changes, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            else:  # the topic came to be between our look at it and our read of it
+                await asyncio.sleep(timeout)
         finally:
             self._waiting -= 1
 
     async def _read_all(self, requests: Sequence[FetchFrom], limit: int, names: tuple[str, ...]) -> list[Fetched]:
         replies: list[Fetched] = []
+        first_bytes_max = inf  # a fetch gives one record at least, whatever its size
         for request in requests:
             try:
-                reply = await self._read_one(request, limit, names)
+                reply = await self._read_one(request, limit, first_bytes_max, names)
             except LakelogError as error:
                 reply = Fetched(request.topic, request.partition, _empty(names), request.offset, error=error)
             replies.append(reply)
             limit = max(0, limit - reply.size_bytes)
+            if reply.size_bytes:
+                first_bytes_max = limit
         return replies
 
-    async def _read_one(self, request: FetchFrom, limit: int, names: tuple[str, ...]) -> Fetched:
-        topic = await self._topics.get(request.topic)
+    async def _read_one(
+        self, request: FetchFrom, limit: int, first_bytes_max: float, names: tuple[str, ...]
+    ) -> Fetched:
+        topic = await self._topics.get(request.topic, max_age_ms=self._settings.follow_interval_ms)
+        if not topic.state.reaches(request.partition, request.offset):
+            # Nobody is refused on what the table said a moment ago: another process may have gone further.
+            topic = await self._topics.get(request.topic, max_age_ms=0)
         state = topic.partition(request.partition)
-        if request.offset >= state.next_offset:  # it wants what we do not have: another process may
-            await self._topics.get(request.topic, max_age_ms=self._settings.follow_interval_ms)
-            state = topic.partition(request.partition)
         if not state.log_start_offset <= request.offset <= state.next_offset:
             raise LakelogError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -184,7 +203,7 @@ class FetchPath:
                 f"it serves {state.log_start_offset} to {state.next_offset}",
             )
         per_partition = request.max_bytes if request.max_bytes is not None else self._settings.fetch_partition_max_bytes
-        reply = _Reply(request.offset, min(limit, per_partition))
+        reply = _Reply(request.offset, min(limit, per_partition), first_bytes_max)
         end_offset = state.next_offset
         if reply.bytes_left > 0:
             await self._fill(topic, request.partition, reply, end_offset, names)
@@ -208,6 +227,7 @@ class FetchPath:
         columns = names if "offset" in names else ("offset", *names)
         while reply.bytes_left > 0 and reply.position < end_offset:
             batch = hot.find(reply.position)
+            self._observer.read(from_memory=batch is not None)
             if batch is not None:
                 reply.take(pa.Table.from_batches([batch]).select(columns))
                 continue
@@ -215,18 +235,22 @@ class FetchPath:
             segment = next(segments_from(state.segments, state.bases, reply.position), None)
             if segment is None or segment.base_offset >= end_offset:
                 return
-            try:
-                await self._read_segment(topic, segment, reply, columns)
-            except FileMissing as error:
-                await self._after_missing(topic, segment, error)
-            except (StoreUnavailable, StoreRefused) as error:
-                raise storage_error(error, "reading a segment") from error
+            with suppress(_Replaced):
+                async with self._reading(topic, segment):
+                    await self._read_segment(topic, segment, reply, columns)
 
-    async def _after_missing(self, topic: Topic, segment: Segment, error: FileMissing) -> None:
+    @asynccontextmanager
+    async def _reading(self, topic: Topic, segment: Segment) -> AsyncIterator[None]:
         """A file that is gone was replaced and vacuumed since we looked, unless the table still names it."""
-        await self._topics.get(topic.name, max_age_ms=0)
-        if segment.path in topic.state.live:
-            raise storage_error(error, "a segment that the table names is not there") from error
+        try:
+            yield
+        except FileMissing as error:
+            await self._topics.get(topic.name, max_age_ms=0)
+            if segment.path in topic.state.live:
+                raise storage_error(error, "a segment that the table names is not there") from error
+            raise _Replaced from error
+        except (StoreUnavailable, StoreRefused) as error:
+            raise storage_error(error, "reading a segment") from error
 
     async def _read_segment(self, topic: Topic, segment: Segment, reply: _Reply, columns: tuple[str, ...]) -> None:
         """The rows of one file from the reply's position on, by as many row groups as it has room for."""
@@ -243,25 +267,52 @@ class FetchPath:
         reply.position = max(reply.position, segment.end_offset)
 
     async def _first_since(self, topic: Topic, partition: int, timestamp_us: int) -> OffsetAt:
-        reader = self._topics.reader
-        while True:
-            state = topic.partition(partition)
-            try:
-                for segment in segments_since(list(state.segments), timestamp_us):
-                    path = topic.table.path(segment.path)
-                    footer = await reader.footer(path, segment.bytes)
-                    for group in footer.groups:
-                        if group.max_timestamp_us < timestamp_us or group.last_offset < state.log_start_offset:
-                            continue
-                        rows = await reader.rows(path, footer, group, ("offset", "timestamp"))
-                        found = _first_row_since(rows, timestamp_us, state.log_start_offset)
-                        if found is not None:
-                            return found
-                return OffsetAt(-1)
-            except FileMissing as error:
-                await self._after_missing(topic, segment, error)
-            except (StoreUnavailable, StoreRefused) as error:
-                raise storage_error(error, "reading a segment") from error
+        for segment in segments_since(list(topic.partition(partition).segments), timestamp_us):
+            async for offsets, times in self._times(topic, partition, segment, timestamp_us):
+                late = np.flatnonzero(times >= timestamp_us)
+                if len(late):
+                    return OffsetAt(int(offsets[late[0]]), int(times[late[0]]) // 1000)
+        return OffsetAt(-1)
+
+    async def _latest(self, topic: Topic, partition: int) -> OffsetAt:
+        """The first of the records with the latest time. What a segment says of its times may be of deleted records."""
+        found = OffsetAt(-1)
+        latest_first = sorted(topic.partition(partition).segments, key=lambda segment: -segment.max_timestamp_us)
+        for segment in latest_first:
+            if segment.max_timestamp_us // 1000 <= found.timestamp_ms:
+                break
+            async for offsets, times in self._times(topic, partition, segment, (found.timestamp_ms + 1) * 1000):
+                latest = int(np.argmax(times))
+                if times[latest] // 1000 > found.timestamp_ms:
+                    found = OffsetAt(int(offsets[latest]), int(times[latest]) // 1000)
+        return found
+
+    async def _times(
+        self, topic: Topic, partition: int, segment: Segment, since_us: int
+    ) -> AsyncIterator[tuple[Int64s, Int64s]]:
+        """The offsets and times of a segment's records, by row groups that reach as late as `since_us`."""
+        reader, path = self._topics.reader, topic.table.path(segment.path)
+        start_offset = topic.partition(partition).log_start_offset
+        async with self._reading(topic, segment):
+            footer = await reader.footer(path, segment.bytes)
+        for group in footer.groups:
+            if group.max_timestamp_us < since_us or group.last_offset < start_offset:
+                continue
+            async with self._reading(topic, segment):
+                rows = await reader.rows(path, footer, group, ("offset", "timestamp"))
+            offsets = offsets_of(rows)
+            served = int(np.searchsorted(offsets, start_offset))
+            yield offsets[served:], rows.column("timestamp").cast(pa.int64()).to_numpy()[served:]
+
+
+class _Replaced(Exception):
+    """The segment is no longer in the table: look again."""
+
+
+def _enough(replies: Sequence[Fetched], min_bytes: int) -> bool:
+    return sum(reply.size_bytes for reply in replies) >= min_bytes or any(
+        reply.error is not None or reply.next_offset < reply.high_watermark for reply in replies
+    )
 
 
 def _projection(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -289,10 +340,3 @@ def _by_need(groups: Sequence[RowGroup], bytes_wanted: int) -> list[list[RowGrou
         first.append(group)
         expected += group.bytes
     return [first] * bool(first) + [[group] for group in groups[len(first) :]]
-
-
-def _first_row_since(rows: pa.Table, timestamp_us: int, log_start_offset: int) -> OffsetAt | None:
-    times = rows.column("timestamp").cast(pa.int64()).to_numpy()
-    offsets = offsets_of(rows)
-    late = np.flatnonzero((times >= timestamp_us) & (offsets >= log_start_offset))
-    return OffsetAt(int(offsets[late[0]]), int(times[late[0]]) // 1000) if len(late) else None

@@ -29,11 +29,13 @@ from lakelog.delta.parquet import codec_for, encode_segment, timestamp_range_us
 from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
 from lakelog.delta.table import RETRY_FIRST_MS, RETRY_MOST_MS, OutcomeUnknown, Stale, storage_error
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.flow import Room
 from lakelog.log.budget import SMALL_FILE_BYTES, CommitBudget
-from lakelog.log.producers import ProducerBatch, ProducerStates
+from lakelog.log.producers import ProducerBatch, ProducerStates, WrittenBatch
 from lakelog.log.stamp import Appended, LogEnd, PartitionAppend, Request, StampedGroup, stamp
-from lakelog.model.batch import AnyRecords
+from lakelog.model.batch import AnyRecords, ListRecords
 from lakelog.model.segment import Segment, segment_path
+from lakelog.observer import Observer
 from lakelog.topics import Topic, Topics
 
 log = logging.getLogger(__name__)
@@ -84,66 +86,33 @@ class Plan:
     terms: Metadata | None
     stamped: StampedGroup
     files: Sequence[NewFile]
+    # What its conditional requests were decided on.
+    expected_ends: Mapping[int, int]
+    producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]]
 
     @property
-    def has_refusals(self) -> bool:
-        return any(isinstance(outcome, LakelogError) for outcome in self.stamped.outcomes)
-
-
-class InFlight:
-    """Room for the bytes of requests that are not committed yet. First come, first served."""
-
-    def __init__(self, bytes_max: int, wait_ms: int) -> None:
-        self.bytes = 0
-        self._bytes_max = bytes_max
-        self._wait_ms = wait_ms
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    async def enter(self, size: int) -> None:
-        if not self._queue and self._fits(size):
-            self.bytes += size
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((size, turn))
-        try:
-            await asyncio.wait_for(turn, self._wait_ms / 1000)
-        except TimeoutError:
-            raise LakelogError(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"no room for {size} bytes within {self._wait_ms} ms; "
-                f"{self.bytes} of in_flight_bytes_max={self._bytes_max} are waiting for their commits",
-            ) from None
-        finally:
-            if not turn.done() or turn.cancelled():
-                self._queue = deque(entry for entry in self._queue if entry[1] is not turn)
-                self._let_in()
-
-    def leave(self, size: int) -> None:
-        self.bytes -= size
-        self._let_in()
-
-    def _fits(self, size: int) -> bool:
-        # One that is larger than all the room there is goes alone.
-        return self.bytes == 0 or self.bytes + size <= self._bytes_max
-
-    def _let_in(self) -> None:
-        while self._queue and self._fits(self._queue[0][0]):
-            size, turn = self._queue.popleft()
-            if not turn.done():
-                self.bytes += size
-                turn.set_result(None)
+    def answers_from_memory(self) -> bool:
+        """Whether a request is refused or known already: no commit will tell whether that still holds."""
+        return any(isinstance(outcome, LakelogError) or outcome.duplicate for outcome in self.stamped.outcomes)
 
 
 class ProducePath:
     """One per process. `on_commit` hears of each topic that was appended to, so that upkeep can follow."""
 
-    def __init__(self, topics: Topics, executor: Executor | None, on_commit: Callable[[Topic], None]) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        executor: Executor | None,
+        on_commit: Callable[[Topic], None],
+        observer: Observer,
+    ) -> None:
         self.topics = topics
         self.settings: ServerSettings = topics.settings
         self.clock: Clock = topics.clock
         self.store: Store = topics.store
         self.on_commit = on_commit
-        self.in_flight = InFlight(self.settings.in_flight_bytes_max, self.settings.in_flight_wait_ms)
+        self.observer = observer
+        self.in_flight = Room(self.settings.in_flight_bytes_max, self.settings.in_flight_wait_ms, "in_flight_bytes_max")
         self.commits = asyncio.Semaphore(self.settings.commits_in_flight_max)
         self._executor = executor
         self._leaders: dict[str, TopicLeader] = {}
@@ -159,8 +128,7 @@ class ProducePath:
         expected_offsets: Mapping[int, int] | None = None,
     ) -> Appended | None:
         """Append all of the records or none. Returns where they are, or None at once with Acks.NONE."""
-        if self._closing:
-            raise LakelogError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the server is shutting down")
+        self._refuse_when_closing()
         if len(records) == 0:
             raise LakelogError(ErrorCode.INVALID_REQUEST, "no records in the request")
         if records.size_bytes > self.settings.request_bytes_max:
@@ -168,8 +136,15 @@ class ProducePath:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{records.size_bytes} bytes of records; request_bytes_max is {self.settings.request_bytes_max}",
             )
+        if isinstance(records, ListRecords):
+            records.check()
         topic = await self.topics.get(topic_name)
         await self.in_flight.enter(records.size_bytes)
+        try:
+            self._refuse_when_closing()  # while it waited for room
+        except LakelogError:
+            self.in_flight.leave(records.size_bytes)
+            raise
         leader = self._leaders.get(topic.name)
         if leader is None or leader.topic is not topic:
             leader = TopicLeader(self, topic)
@@ -185,6 +160,10 @@ class ProducePath:
         tasks = [leader.task for leader in self._leaders.values() if leader.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_ms / 1000)
+
+    def _refuse_when_closing(self) -> None:
+        if self._closing:
+            raise LakelogError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the server is shutting down")
 
     def finished(self, leader: TopicLeader) -> None:
         # A leader is kept for its budget while its topic is open; idle ones beyond that are no loss.
@@ -213,13 +192,14 @@ class TopicLeader:
         self._round_robin = random.randrange(1 << 16)
 
     def keyless_partition(self, producer: ProducerBatch | None) -> int:
-        """Sticky: the records without a key of one request stay together, and requests take turns."""
-        partitions = len(self.topic.state.partitions)
+        """Sticky: the records without a key of one request stay together, and requests take turns. Stamping counts it
+        round the partitions that there are then.
+        """
         if producer is not None:
             # A repetition has to go where it went the first time, on whichever server it arrives.
-            return (producer.producer_id + producer.sequence) % partitions
+            return producer.producer_id + producer.sequence
         self._round_robin += 1
-        return self._round_robin % partitions
+        return self._round_robin
 
     def take_in(self, pending: Pending) -> None:
         self._waiting.append(pending)
@@ -275,10 +255,11 @@ class TopicLeader:
 
     async def _write(self, group: list[Pending]) -> None:
         """Stamp, encode, commit, answer; and again from the start when another writer was faster."""
+        started_ms = self._path.clock.monotonic_ms()
         while True:
             try:
                 plan = await self._plan(group)
-                if plan.has_refusals and await self._was_behind():
+                if plan.answers_from_memory and await self._was_behind():
                     continue
                 if plan.files:
                     await self._commit(plan)
@@ -293,21 +274,35 @@ class TopicLeader:
                 return _refuse(group, error)
         for pending, outcome in zip(group, plan.stamped.outcomes, strict=True):
             pending.settle(outcome)
+        if plan.files:
+            self._path.observer.committed(
+                self.topic.name,
+                records=sum(int(part.rows.num_rows) for part in plan.stamped.appends),
+                size_bytes=sum(pending.request.records.size_bytes for pending in group),
+                requests=len(group),
+                files=len(plan.files),
+                seconds=(self._path.clock.monotonic_ms() - started_ms) / 1000,
+            )
 
     async def _was_behind(self) -> bool:
-        """Nobody is refused on what the table said a while ago. True when it says something else now."""
+        """Nobody is answered by what the table said a while ago. True when it says something else now."""
         version = self.topic.state.version
         await self.topic.table.refresh()
         return self.topic.state.version != version
 
     async def _plan(self, group: list[Pending]) -> Plan:
         """The group with its offsets, and the files that it makes."""
+        if not self.topic.state.exists:
+            await self._was_behind()  # a topic that was deleted may have been created again since
         self.topic.require()
         state, now_ms = self.topic.state, self._path.clock.now_ms()
         requests = [pending.request for pending in group]
         conditional = any(request.conditional for request in requests)
         # Copies: the work is done in a thread, while the state may go on here.
         end = LogEnd(state.next_offsets, state.producers.overlay() if conditional else ProducerStates(), state.config)
+        expected = {partition for request in requests for partition in request.expected_offsets or ()}
+        ends = {number: end.next_offsets[number] for number in expected if 0 <= number < len(end.next_offsets)}
+        producers = {r.producer: state.producers.of(r.producer) for r in requests if r.producer is not None}
         terms, commit_id = state.metadata, drafts.new_commit_id()
         codec = codec_for(state.config.compression_type, merged=False)
 
@@ -325,11 +320,12 @@ class TopicLeader:
             stamped = await self._path.run(lambda: stamp(requests, end, now_ms))
             self._answer_leader_acks(group, stamped)
             files = await asyncio.gather(*(self._path.run(partial(file_of, part)) for part in stamped.appends))
-        return Plan(commit_id, terms, stamped, files)
+        return Plan(commit_id, terms, stamped, files, ends, producers)
 
     def _answer_leader_acks(self, group: list[Pending], stamped: StampedGroup) -> None:
         for pending, outcome in zip(group, stamped.outcomes, strict=True):
-            if pending.acks is Acks.LEADER and pending.answer is not None:
+            # A refusal waits until it is known that the table does not say something else by now.
+            if pending.acks is Acks.LEADER and pending.answer is not None and isinstance(outcome, Appended):
                 pending.settle(outcome)
                 pending.answer = None
 
@@ -338,7 +334,8 @@ class TopicLeader:
         segments = [segment for segment, _ in plan.files]
         await asyncio.gather(*(self._put(segment, data) for segment, data in plan.files))
         try:
-            draft = drafts.append(plan.commit_id, segments, plan.terms, path.clock.now_ms())
+            now_ms = path.clock.now_ms()
+            draft = drafts.append(plan.commit_id, segments, plan.terms, now_ms, plan.expected_ends, plan.producers)
             await topic.table.commit(draft)
         except Stale:
             await self._drop(segments)

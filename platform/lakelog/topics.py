@@ -16,7 +16,7 @@ from lakelog.delta.reader import SegmentReader
 from lakelog.delta.state import Changes, PartitionState, TableState
 from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
 from lakelog.delta.table import Table, storage_error
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.hot_tail import HotPartition, HotTail
 from lakelog.model.topic import check_topic_name
 
@@ -41,9 +41,8 @@ class Topic:
     def partition(self, number: int) -> PartitionState:
         self.require()
         if not 0 <= number < len(self.state.partitions):
-            raise LakelogError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {self.name!r} has no partition {number}; it has 0 to {len(self.state.partitions) - 1}",
+            raise UnknownPartition(
+                f"topic {self.name!r} has no partition {number}; it has 0 to {len(self.state.partitions) - 1}"
             )
         return self.state.partitions[number]
 
@@ -63,7 +62,8 @@ class Topic:
         return waiter
 
     def _changed(self, changes: Changes) -> None:
-        if self.state.table_id != self._table_id:
+        # Memory must not serve what another writer took out of the table.
+        if self.state.table_id != self._table_id or changes.records_removed:
             self._table_id = self.state.table_id
             self.hot = {}
         for waiter in list(self._waiters):
@@ -104,7 +104,7 @@ class Topics:
             if not topic.users:
                 self._open.pop(name, None)
             raise unknown_topic(name)
-        self._open.setdefault(name, topic)
+        topic = self._open.setdefault(name, topic)
         self._open.move_to_end(name)
         return topic
 
@@ -116,12 +116,16 @@ class Topics:
             await self._refresh(topic, 0)
             return topic
         opening = self._opening.get(name)
+        joined = opening is not None
         if opening is None:
             opening = asyncio.ensure_future(self._load(name))
             self._opening[name] = opening
             opening.add_done_callback(lambda _: self._opening.pop(name, None))
         # One caller's cancellation must not take the topic from the others.
-        return await asyncio.shield(opening)
+        topic = await asyncio.shield(opening)
+        if joined:  # it was begun before we asked
+            await self._refresh(topic, 0)
+        return topic
 
     async def _load(self, name: str) -> Topic:
         table = Table(self.store, name, self.clock, commit_timeout_ms=self.settings.commit_timeout_ms)

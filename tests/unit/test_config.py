@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.config import LONG_MAX, ConfigRow, ServerSettings, TopicConfig, server_rows, topic_rows
+from lakelog.config import LONG_MAX, ConfigRow, ServerSettings, TopicConfig, topic_rows
 from lakelog.errors import ErrorCode, LakelogError
 
-ROWS = [*topic_rows(), *server_rows()]
+ROWS = [*topic_rows(), *ServerSettings.rows().values()]
 
 
 def refusal(overrides: dict[str, str]) -> str:
@@ -34,7 +34,7 @@ def test_a_default_passes_its_own_check(row: ConfigRow):
 
 def test_every_field_of_the_settings_has_a_row():
     names = [each.name for each in dataclasses.fields(ServerSettings)]
-    assert [row.attribute for row in server_rows()] == names
+    assert [row.attribute for row in ServerSettings.rows().values()] == names
 
 
 def test_defaults_that_differ_from_kafkas_or_matter_most():

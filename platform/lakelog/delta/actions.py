@@ -108,10 +108,17 @@ class _Range(msgspec.Struct):
     timestamp: str
 
 
+class _Nulls(msgspec.Struct, frozen=True):
+    offset: int = 0
+    timestamp: int = 0
+
+
 class _Stats(msgspec.Struct):
     numRecords: int
     minValues: _Range
     maxValues: _Range
+    # Spark skips no file whose stats leave it out: each of its filters also asks for values that are not null.
+    nullCount: _Nulls = _Nulls()
 
 
 _stats_decoder = msgspec.json.Decoder(_Stats)
@@ -153,7 +160,9 @@ def stats_of(segment: Segment) -> str:
 
 
 def segment_of(add: Add) -> Segment:
-    """Raises ValueError for a file that no writer of ours made: without stats its records can't be found."""
+    """Raises ValueError for a file that no writer of ours made: nobody vouches for the order of its records."""
+    if TIER_TAG not in (add.tags or {}):
+        raise ValueError(f"file {add.path} has no tag {TIER_TAG}")
     try:
         stats = _stats_decoder.decode(add.stats or "")
         partition = int(add.partitionValues["partition"] or "")

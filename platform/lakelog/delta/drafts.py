@@ -35,7 +35,7 @@ from lakelog.delta.state import (
     TableState,
 )
 from lakelog.delta.table import Draft
-from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes, encode_notes
+from lakelog.log.producers import ProducerBatch, ProducerStates, WrittenBatch, decode_notes, encode_notes
 from lakelog.model.segment import Segment
 
 
@@ -43,17 +43,33 @@ def new_commit_id() -> str:
     return secrets.token_hex(8)
 
 
-def append(commit_id: str, segments: Sequence[Segment], terms: Metadata | None, now_ms: int) -> Draft:
-    """New records. Holds while partitions still end where the records begin, and the topic's terms are the same."""
+def append(
+    commit_id: str,
+    segments: Sequence[Segment],
+    terms: Metadata | None,
+    now_ms: int,
+    expected_ends: Mapping[int, int] | None = None,
+    producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]] | None = None,
+) -> Draft:
+    """New records. Holds while partitions still end where the records begin, and the topic's terms are the same.
+
+    What conditional requests were decided on has to be the same too, also where no record goes: the ends that they
+    expect, and what their producers wrote last.
+    """
     actions = [
         _info(commit_id, "APPEND", now_ms, written=segments, blind=True),
         *(Action(txn=Txn(f"{APPEND_APP}{s.partition}", s.end_offset)) for s in segments),
         *(Action(add=add_of(segment, data_change=True)) for segment in segments),
     ]
 
+    ends = {**(expected_ends or {}), **{segment.partition: segment.base_offset for segment in segments}}
+    written = dict(producers or {})
+
     def holds(now: TableState) -> bool:
-        return now.metadata is terms and all(
-            now.partitions[segment.partition].next_offset == segment.base_offset for segment in segments
+        return (
+            now.metadata is terms
+            and all(now.partitions[partition].next_offset == end for partition, end in ends.items())
+            and all(now.producers.of(batch) == before for batch, before in written.items())
         )
 
     return Draft(commit_id, actions, holds)
@@ -114,7 +130,8 @@ def create(partitions: int, config: TopicConfig, state: TableState, now_ms: int)
 def alter(partitions: int, config: TopicConfig, state: TableState, now_ms: int) -> Draft:
     """Other terms for the same topic. Holds while nobody else has changed them."""
     before = _metadata(state)
-    properties = _properties(partitions, config)
+    others = {name: text for name, text in before.configuration.items() if not name.startswith(CONFIG_PREFIX)}
+    properties = {**others, **_properties(partitions, config)}
     changed = {
         name: properties.get(name, "")
         for name in sorted(properties.keys() | before.configuration.keys())
@@ -159,13 +176,11 @@ def _new_terms(
         Action(metaData=msgspec.structs.replace(before, id=table_id, configuration=properties)),
         *(Action(remove=remove_of(segment, data_change=True, now_ms=now_ms)) for segment in removed),
     ]
-    paths = [segment.path for segment in removed]
+    paths = {segment.path for segment in removed}
 
     def holds(now: TableState) -> bool:
-        return now.metadata is before and all(path in now.live for path in paths) and _nothing_newer(now, removed)
-
-    def _nothing_newer(now: TableState, known: Sequence[Segment]) -> bool:
-        return not known or len(now.live) == len(known)
+        # The end of a topic takes all of its files, also those that came since.
+        return now.metadata is before and (DELETED_PROPERTY not in properties or now.live.keys() == paths)
 
     return Draft(commit_id, actions, holds)
 

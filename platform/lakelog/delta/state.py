@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from lakelog.config import TopicConfig
 from lakelog.delta.actions import PRODUCERS_TAG, Action, Add, Metadata, Protocol, segment_of
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes
+from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes, in_order
 from lakelog.model.segment import Segment
 
 CONFIG_PREFIX = "lakelog."
@@ -73,6 +73,7 @@ class Changes:
 
     appended: dict[int, list[Segment]] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
+    records_removed: bool = False  # and not only moved to other files
     metadata: bool = False
     commits: int = 0
 
@@ -107,6 +108,9 @@ class TableState:
     def next_offsets(self) -> list[int]:
         return [partition.next_offset for partition in self.partitions]
 
+    def reaches(self, partition: int, offset: int) -> bool:
+        return partition < len(self.partitions) and offset <= self.partitions[partition].next_offset
+
     def apply(self, version: int, actions: Sequence[Action], changes: Changes | None = None) -> Changes:
         """Take in one commit, or a checkpoint when nothing has been taken in before."""
         changes = changes if changes is not None else Changes()
@@ -128,17 +132,16 @@ class TableState:
             check_protocol(self.protocol)
 
     def _apply_files(self, actions: Sequence[Action], changes: Changes) -> None:
-        adds: list[Add] = []
+        # Before anything else: a commit that is refused must not be half applied.
+        adds = [(action.add, self._segment(action.add)) for action in actions if action.add is not None]
         for action in actions:
             if action.remove is not None:
+                changes.records_removed |= action.remove.dataChange and action.remove.path in self.live
                 self._apply_remove(action.remove.path, changes)
-            elif action.add is not None:
-                adds.append(action.add)
             elif action.txn is not None:
                 self._apply_txn(action.txn.appId, action.txn.version)
         written: list[WrittenBatch] = []
-        for add in adds:
-            segment = self._segment(add)
+        for add, segment in adds:
             self._partition(segment.partition).insert(segment)
             self.live[segment.path] = segment
             if add.dataChange:
@@ -146,9 +149,7 @@ class TableState:
             # A merge carries notes on that are known already; in a checkpoint they are all there is.
             if PRODUCERS_TAG in segment.tags and (add.dataChange or self.version < 0):
                 written.extend(decode_notes(segment.tags[PRODUCERS_TAG]))
-        # Files of a checkpoint come in no order; batches of one producer go in the order in which they were written.
-        written.sort(key=lambda batch: (batch.epoch, batch.written_ms, batch.sequence))
-        for batch in written:
+        for batch in in_order(written):  # the files of a checkpoint are in none
             self.producers.apply(batch)
 
     def _segment(self, add: Add) -> Segment:
@@ -184,7 +185,8 @@ class TableState:
             changes.removed.add(path)
 
     def _apply_txn(self, app: str, version: int) -> None:
-        self.txns[app] = version
+        # No mark goes back: of two who move a log start at the same time the lower one may commit last.
+        version = self.txns[app] = max(version, self.txns.get(app, version))
         if app.startswith(APPEND_APP):
             partition = self._partition(int(app.removeprefix(APPEND_APP)))
             partition.next_offset = max(partition.next_offset, version)
@@ -198,7 +200,7 @@ def check_protocol(protocol: Protocol) -> None:
     if protocol.minReaderVersion <= 1 and protocol.minWriterVersion <= 2:
         return
     features = set(protocol.readerFeatures or ()) | set(protocol.writerFeatures or ())
-    if not features:
+    if protocol.writerFeatures is None:  # versions stood for features before these were named
         features = {
             feature for version, feature in _LEGACY_WRITER_FEATURES.items() if version <= protocol.minWriterVersion
         }

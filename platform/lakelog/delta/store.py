@@ -272,6 +272,7 @@ class _SyncedWriter:
 
 _LASTING = (
     PermissionError,
+    FileNotFoundError,  # where a missing file is an answer it was taken as one: here the bucket itself is not there
     obstore_errors.PermissionDeniedError,
     obstore_errors.UnauthenticatedError,
     obstore_errors.NotSupportedError,
@@ -287,6 +288,4 @@ def _translated(path: str) -> Iterator[None]:
     except _LASTING as error:
         raise StoreRefused(f"{path}: {error}") from error
     except (obstore_errors.BaseError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise StoreUnavailable(f"{path}: {error}") from error

@@ -32,9 +32,12 @@ from lakelog.errors import ErrorCode, LakelogError
 # How long the next version is believed to be free without looking at the last checkpoint. Shorter than the shortest
 # log retention: a process that slept through the cleaning of the log must not commit into its own past.
 STALE_AFTER_MS = 300_000
+# Commits stay in the log for at least this long, whatever became of the topic: another process may be about to look.
+LOG_KEPT_LEAST_MS = 2 * STALE_AFTER_MS
 RETRY_FIRST_MS = 20
 RETRY_MOST_MS = 2_000
 READ_AHEAD = 16
+NOT_OURS = 1 << 62  # in the place of a version that a file's name does not have
 
 
 class Stale(Exception):
@@ -93,7 +96,8 @@ class Table:
                 await self._catch_up()
 
     async def _catch_up(self) -> None:
-        if self.seen_ago_ms > STALE_AFTER_MS:
+        slept = self.seen_ago_ms > STALE_AFTER_MS
+        if slept:
             hint = await self._hint()
             if hint is not None and hint.version > self.state.version:
                 await self._load(hint)
@@ -105,12 +109,13 @@ class Table:
             for data in found:
                 if data is None:
                     break
-                self._apply(self.state.version + 1, decode_commit(data))
+                self._apply(self.state.version + 1, self._decoded(data))
             else:
                 window = READ_AHEAD
                 continue
             break
-        if self.state.version < 0:
+        # The newest commit is always there. If ours is not, the log went on and was cleaned, whatever the hint says.
+        if self.state.version < 0 or (slept and await self._read(commit_path(self.state.version)) is None):
             await self._load_without_hint()
         self._seen_ms = asked_ms
 
@@ -129,10 +134,10 @@ class Table:
 
     async def _load_without_hint(self) -> None:
         """A log whose beginning was cleaned and whose hint is lost: rare, so the folder is listed only here."""
-        whole = [file for file in await self._log_files() if file.path.endswith(".checkpoint.parquet")]
-        if whole:
-            version = int(whole[-1].path.rsplit("/", 1)[-1].split(".", 1)[0])
-            await self._load(LastCheckpoint(version))
+        whole = [file.path for file in await self._log_files() if file.path.endswith(".checkpoint.parquet")]
+        newest = max((_version_of(path) for path in whole if _version_of(path) < NOT_OURS), default=-1)
+        if newest > self.state.version:
+            await self._load(LastCheckpoint(newest))
             if self.state.version >= 0:
                 await self._catch_up()
 
@@ -148,6 +153,14 @@ class Table:
 
     async def _read(self, path: str) -> bytes | None:
         return await self.store.get(self.path(path))
+
+    def _decoded(self, commit: bytes) -> list[Action]:
+        try:
+            return decode_commit(commit)
+        except msgspec.DecodeError as error:
+            raise LakelogError(
+                ErrorCode.UNSUPPORTED_TABLE, f"the log of {self.name!r} is not Delta's: {error}"
+            ) from error
 
     def _apply(self, version: int, actions: list[Action]) -> None:
         self.on_changes(self.state.apply(version, actions))
@@ -185,7 +198,7 @@ class Table:
                     return None
                 existing = await self.store.get(path)
                 if existing is not None:
-                    actions = decode_commit(existing)
+                    actions = self._decoded(existing)
                     return None if _id_of(actions) == commit_id else actions
             except StoreUnavailable as error:
                 if self._clock.monotonic_ms() + pause_ms > deadline_ms:
@@ -195,12 +208,12 @@ class Table:
 
     async def _make_sure(self, version: int) -> None:
         """A put that took so long may have filled a version that was cleaned away meanwhile: then it counts for
-        nothing.
+        nothing. Or others have built upon it. Nobody can tell any more, so its files must not be dropped.
         """
         hint = await self._hint()
         if hint is not None and hint.version >= version:
             await self._catch_up()
-            raise Stale(self.name)
+            raise OutcomeUnknown(f"version {version} was put, and the log has been cut beyond it since")
 
     # -- keeping the log short ---------------------------------------------------------------------------------
 
@@ -219,27 +232,35 @@ class Table:
 
         A removed file so lives exactly as long as the commit that removed it, and nobody has to remember it meanwhile.
         """
-        kept_from = self.checkpoint_version
-        old = [
-            file
-            for file in await self._log_files()
-            if file.modified_ms < before_ms and _version_of(file.path) < kept_from
-        ]
-        doomed: list[str] = []
-        for file in old:
-            if file.path.endswith(".json"):
-                data = await self.store.get(file.path)
-                removals = [a.remove.path for a in decode_commit(data or b"") if a.remove is not None]
-                doomed += [self.path(path) for path in removals if path not in self.state.live]
-        await self.store.delete(doomed)
+        old = await self._covered(before_ms)
+        await self.store.delete(await self._removed_by(old))
         await self.store.delete([file.path for file in old])
         return len(old)
+
+    async def delete_removed_files(self) -> None:
+        """Delete what the commits up to the checkpoint removed, and leave the commits to those who follow them."""
+        await self.store.delete(await self._removed_by(await self._covered(1 << 62)))
+
+    async def _covered(self, before_ms: int) -> list[StoredFile]:
+        """Log files that are older, and that the checkpoint stands for."""
+        kept_from = self.checkpoint_version
+        files = await self._log_files()
+        return [file for file in files if file.modified_ms < before_ms and _version_of(file.path) < kept_from]
+
+    async def _removed_by(self, log_files: list[StoredFile]) -> list[str]:
+        doomed: list[str] = []
+        for file in log_files:
+            if file.path.endswith(".json"):
+                data = await self.store.get(file.path)
+                removals = [a.remove.path for a in self._decoded(data or b"") if a.remove is not None]
+                doomed += [self.path(path) for path in removals if path not in self.state.live]
+        return doomed
 
 
 def _version_of(path: str) -> int:
     """The version of a log file, or one that no cleaning reaches for files that are not ours to clean."""
     stem = path.rsplit("/", 1)[-1].split(".", 1)[0]
-    return int(stem) if len(stem) == 20 and stem.isdigit() else 1 << 62
+    return int(stem) if len(stem) == 20 and stem.isdigit() else NOT_OURS
 
 
 def _id_of(actions: list[Action]) -> str | None:

@@ -48,6 +48,7 @@ class WrittenBatch(msgspec.Struct, frozen=True, array_like=True):
     count: int
     written_ms: int
     ranges: tuple[OffsetRange, ...]
+    partition_count: int = 0  # of the topic then: by it a repetition finds out where each of its records went
 
     @property
     def next_sequence(self) -> int:
@@ -63,6 +64,25 @@ def encode_notes(batches: Iterable[WrittenBatch]) -> str:
 
 def decode_notes(text: str) -> list[WrittenBatch]:
     return _notes.decode(text)
+
+
+def in_order(batches: Iterable[WrittenBatch]) -> list[WrittenBatch]:
+    """Batches that come in no order, those of a stream as they were written and the streams by their last one.
+
+    The order in a stream is that of its own count, because servers' clocks differ. The count goes round, and begins
+    after its widest gap. Of an epoch that is over nothing is left.
+    """
+    streams: dict[tuple[int, int], list[WrittenBatch]] = {}
+    for batch in batches:
+        streams.setdefault((batch.producer_id, batch.stream), []).append(batch)
+    for stream, written in streams.items():
+        epoch = max(batch.epoch for batch in written)
+        counted = sorted((batch for batch in written if batch.epoch == epoch), key=lambda batch: batch.sequence)
+        gaps = [(batch.sequence - counted[i - 1].next_sequence) % _SEQUENCES for i, batch in enumerate(counted)]
+        first = gaps.index(max(gaps))
+        streams[stream] = counted[first:] + counted[:first]
+    by_age = sorted(streams.values(), key=lambda written: max(batch.written_ms for batch in written))
+    return [batch for written in by_age for batch in written]
 
 
 class ProducerStates:
@@ -105,6 +125,10 @@ class ProducerStates:
         self._streams[stream] = (*written[1 - BATCHES_REMEMBERED :], batch)
         if len(self._streams) > STREAMS_MAX:
             del self._streams[next(iter(self._streams))]
+
+    def of(self, batch: ProducerBatch) -> tuple[WrittenBatch, ...]:
+        """What is remembered of the stream that a batch belongs to."""
+        return self._streams.get((batch.producer_id, batch.stream), ())
 
     def remembers(self, batch: WrittenBatch) -> bool:
         return batch in self._streams.get((batch.producer_id, batch.stream), ())

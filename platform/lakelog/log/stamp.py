@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.config import TopicConfig
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.log.partitioner import partition_by_key
 from lakelog.log.producers import TOPIC_STREAM, OffsetRange, ProducerBatch, ProducerStates, WrittenBatch
 from lakelog.model.batch import (
@@ -38,7 +38,9 @@ LATEST_TIMESTAMP_US = 253_402_300_799_999_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One append as its sender means it. `keyless_partition` is where records without a key and a partition go."""
+    """One append as its sender means it. `keyless_partition`, modulo the number of partitions that there are when it is
+    stamped, is where records without a key and a partition go.
+    """
 
     records: AnyRecords
     keyless_partition: int = 0
@@ -137,7 +139,8 @@ def _assign(
     requests: Sequence[Request], records: Records, keys: pa.Array, bounds: Int64s, partition_count: int
 ) -> Int32s:
     """The record's own choice, else by its key as Kafka's clients do, else the request's keyless partition."""
-    keyless = np.repeat(np.array([request.keyless_partition for request in requests], dtype=np.int32), np.diff(bounds))
+    turns = [request.keyless_partition % partition_count for request in requests]
+    keyless = np.repeat(np.array(turns, dtype=np.int32), np.diff(bounds))
     explicit = records.partitions
     if explicit is not None and not (explicit == NO_PARTITION).any():
         return explicit
@@ -166,7 +169,9 @@ def _bad_requests(
         for row in np.flatnonzero(bad):
             index = int(np.searchsorted(bounds, row, side="right")) - 1
             record = int(row - bounds[index])
-            found.setdefault(index, LakelogError(code, f"record {record} of the request {reason}"))
+            message = f"record {record} of the request {reason}"
+            unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            found.setdefault(index, UnknownPartition(message) if unknown else LakelogError(code, message))
 
     if len(partitions) and (partitions.max() >= len(end.next_offsets) or partitions.min() < 0):
         outside = (partitions >= len(end.next_offsets)) | (partitions < 0)
@@ -272,7 +277,7 @@ def _stamp_conditional(
             keep[span] = False
             continue
         if repeated is not None:
-            outcomes[index] = _repeat(repeated, partitions[span])
+            outcomes[index] = _repeat(repeated, request)
             keep[span] = False
             continue
         if request.producer is not None:
@@ -306,9 +311,7 @@ def _check_conditions(
             return repeated
     for partition, expected in (request.expected_offsets or {}).items():
         if not 0 <= partition < len(next_offsets):
-            raise LakelogError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"expected offset for partition {partition}: not there"
-            )
+            raise UnknownPartition(f"expected offset for partition {partition}: not there")
         if expected != next_offsets[partition]:
             raise LakelogError(
                 ErrorCode.EXPECTED_OFFSET_MISMATCH,
@@ -325,12 +328,22 @@ def _written(
         for partition in np.flatnonzero(counts).tolist()
     )
     return WrittenBatch(
-        producer.producer_id, producer.stream, producer.epoch, producer.sequence, record_count, now_ms, ranges
+        producer.producer_id,
+        producer.stream,
+        producer.epoch,
+        producer.sequence,
+        record_count,
+        now_ms,
+        ranges,
+        len(next_offsets),
     )
 
 
-def _repeat(earlier: WrittenBatch, partitions: Int32s) -> Appended:
-    """The offsets that the same records got the first time."""
+def _repeat(earlier: WrittenBatch, request: Request) -> Appended:
+    """The offsets that the same records got the first time, also if the topic has more partitions by now."""
+    records = combine([request.records])
+    bounds = np.array([0, len(records)], dtype=np.int64)
+    partitions = _assign([request], records, records.batch.column("key"), bounds, earlier.partition_count)
     offsets = np.full(len(partitions), -1, dtype=np.int64)
     for span in earlier.ranges:
         rows = np.flatnonzero(partitions == span.partition)[: span.count]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 
 Int32s: TypeAlias = npt.NDArray[np.int32]
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -34,6 +34,8 @@ RECORD_OVERHEAD_BYTES = 16
 # Arrow's binary columns end at 2 GiB; a request is refused well before.
 RECORDS_MAX = 10_000_000
 NO_PARTITION = -1
+PARTITION_MOST = 2**31 - 1
+TIMESTAMP_MOST_MS = 2**63 // 1000  # in microseconds it is 64 bits long
 
 _COLUMNS = frozenset({"timestamp", "key", "value", "headers", "partition"})
 
@@ -60,6 +62,14 @@ class ListRecords:
     headers: list[Sequence[tuple[str, bytes | None]] | None] | None = None
     timestamps_ms: list[int | None] | None = None
     partitions: list[int] | None = None
+
+    def check(self) -> None:
+        """Refuse numbers that no column holds, before the request meets others: `combine` would refuse them all."""
+        if self.partitions and not NO_PARTITION <= min(self.partitions) <= max(self.partitions) <= PARTITION_MOST:
+            raise UnknownPartition("a partition number is out of range")
+        times = [each for each in self.timestamps_ms if each is not None] if self.timestamps_ms else ()
+        if times and max(times, key=abs) not in range(-TIMESTAMP_MOST_MS, TIMESTAMP_MOST_MS):
+            raise LakelogError(ErrorCode.INVALID_TIMESTAMP, "a timestamp is beyond the year 294247")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -195,10 +205,10 @@ def _explicit_partitions(array: pa.Array) -> Int32s:
     try:
         whole = array.cast(pa.int32())
     except pa.ArrowException:
-        raise LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "a partition number is out of range") from None
+        raise UnknownPartition("a partition number is out of range") from None
     numbers = whole.fill_null(NO_PARTITION).to_numpy(zero_copy_only=False)
     if len(numbers) and whole.null_count < len(whole) and pc.min(whole).as_py() < 0:
-        raise LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "a partition number is negative")
+        raise UnknownPartition("a partition number is negative")
     return np.asarray(numbers, dtype=np.int32)
 
 
