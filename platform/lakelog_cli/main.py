@@ -4,7 +4,10 @@ from importlib.metadata import version as installed_version
 
 import typer
 
-app = typer.Typer(name="lakelog", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+from lakelog_cli import consume, demo, offsets, produce, serve, topics
+from lakelog_cli.output import Commands
+
+app = typer.Typer(name="lakelog", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -16,6 +19,14 @@ def root() -> None:
 def version() -> None:
     """Print the installed version."""
     typer.echo(installed_version("lakelog"))
+
+
+serve.register(app)
+app.add_typer(topics.app, name="topics")
+produce.register(app)
+consume.register(app)
+offsets.register(app)
+demo.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,116 @@
+"""The application: routes, limits and error replies around one broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from ingest_api.door import Door
+from ingest_api.errors import HttpError, as_http, error_response
+from ingest_api.fast_lane import FastLane
+from ingest_api.gateway import Gateway
+from ingest_api.metrics import Metrics
+from ingest_api.routes import admin, fetch, process, produce, stream, topics
+from ingest_api.settings import LoadedSettings
+from lakelog.broker import Broker
+from lakelog.errors import LakelogError
+
+EXPOSED_HEADERS = ("Lakelog-High-Watermark", "Lakelog-Log-Start-Offset", "Lakelog-Next-Offset")
+
+
+def create_app(settings: LoadedSettings) -> FastAPI:
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        where, options = settings.gateway.warehouse, settings.storage
+        async with Broker.open(where, settings.log, options, observer=metrics) as broker:
+            gateway = Gateway(broker, settings, metrics)
+            metrics.watch(broker, lambda: gateway.bodies.room.bytes)
+            app.state.gateway = gateway
+            yield
+
+    app = FastAPI(title="Lakelog", version=version("lakelog"), lifespan=lifespan, redirect_slashes=False)
+    # In the order of how often they are asked for: routes are tried one after the other.
+    produce.register(app, _ERRORS)
+    for module in (fetch, stream, topics, admin, process):
+        app.include_router(module.router, responses=_ERRORS)
+    app.add_exception_handler(LakelogError, _log_error)
+    app.add_exception_handler(HttpError, _http_error)
+    app.add_exception_handler(HTTPException, _starlette_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(Exception, _unexpected_error)
+    app.state.metrics = metrics
+    return app
+
+
+def front_of(app: FastAPI, settings: LoadedSettings) -> ASGIApp:
+    """The application with what every request passes first."""
+    inner: ASGIApp = FastLane(app)
+    if settings.gateway.cors_origins:
+        inner = CORSMiddleware(
+            inner,
+            allow_origins=[origin.strip() for origin in settings.gateway.cors_origins.split(",")],
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+        )
+    return Door(inner, settings.gateway, app.state.metrics)
+
+
+_ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error_code", "message"],
+    "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {"application/json": {"schema": _ERROR_SCHEMA}}}
+    for status, text in (
+        ("4XX", "The request is refused, and changed nothing"),
+        ("5XX", "The request could not be done"),
+    )
+}
+
+
+async def _log_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, LakelogError)
+    return error_response(as_http(error))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)
+    return error_response(error)
+
+
+async def _starlette_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+    response = error_response(HttpError(error.status_code, detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    return error_response(HttpError(500, "the gateway failed; its log says how"))
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    """FastAPI found a parameter or a field of a small body wrong: say which and why."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(step) for step in first["loc"])
+    if first["type"] == "json_invalid":
+        return error_response(HttpError(400, f"the body is not JSON: {first['ctx']['error']}"))
+    if first["loc"][:2] == ("path", "partition"):
+        return error_response(HttpError(404, f"{place}: {first['msg']}", 40402))
+    return error_response(HttpError(422, f"{place}: {first['msg']}"))

@@ -1,0 +1,182 @@
+"""Produce bodies to records.
+
+JSON is decoded by msgspec straight to structs and from there to lists; Arrow is taken as it is, after a check that its
+buffers are what they say. What is wrong with a body is said with the place where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from ingest_api.errors import HttpError
+from ingest_api.media import Embedded
+from lakelog.model.batch import NO_PARTITION, AnyRecords, ListRecords, from_arrow
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_FIELDS = {name: attrgetter(name) for name in ("key", "value", "headers", "timestamp", "partition")}
+
+HeaderPair: TypeAlias = tuple[str, bytes | None]
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    key: str
+    value: bytes | None = None
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: list[Header] | None = None
+
+
+class BinaryRecord(_Record):
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+class TextRecord(_Record):
+    key: str | None = None
+    value: str | None = None
+
+
+class JsonRecord(_Record):
+    # Raw takes no union, and a null that was sent is Raw too: None is what was not sent.
+    key: msgspec.Raw = None  # type: ignore[assignment]
+    value: msgspec.Raw = None  # type: ignore[assignment]
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    """v2's schema fields are known so that they can be refused by name."""
+
+    key_schema: str | None = None
+    key_schema_id: int | None = None
+    value_schema: str | None = None
+    value_schema_id: int | None = None
+
+
+class BinaryBody(_Body, kw_only=True):
+    records: list[BinaryRecord]
+
+
+class TextBody(_Body, kw_only=True):
+    records: list[TextRecord]
+
+
+class JsonBody(_Body, kw_only=True):
+    records: list[JsonRecord]
+
+
+_DECODERS: dict[Embedded, msgspec.json.Decoder[Any]] = {
+    Embedded.BINARY: msgspec.json.Decoder(BinaryBody),
+    Embedded.TEXT: msgspec.json.Decoder(TextBody),
+    Embedded.JSON: msgspec.json.Decoder(JsonBody),
+}
+
+
+def records_of(body: bytes, embedded: Embedded | None, partition: int | None, records_max: int) -> AnyRecords:
+    """The records of a body, for a partition if the path names one."""
+    if embedded is None:
+        return _from_arrow(body, partition, records_max)
+    return _from_json(body, embedded, partition, records_max)
+
+
+def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_max: int) -> ListRecords:
+    try:
+        decoded = _DECODERS[embedded].decode(body)
+    except msgspec.ValidationError as error:
+        raise HttpError(422, f"the body has the wrong shape: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise HttpError(422, "the body has values that are nested too deep") from None
+    if decoded.key_schema or decoded.key_schema_id or decoded.value_schema or decoded.value_schema_id:
+        raise HttpError(422, "schemas are not taken here; send the records without key_schema and value_schema")
+    records: list[_Record] = decoded.records
+    _check_count(len(records), records_max)
+    values, keys = _embedded(records, "value", embedded), _embedded(records, "key", embedded)
+    headers = _column(records, "headers")
+    size = sum(map(len, filter(None, values or ()))) + sum(map(len, filter(None, keys or ())))
+    pairs = None if headers is None else [_pairs(each) for each in headers]
+    for each in pairs or ():
+        size += sum(len(key.encode()) + len(value or b"") for key, value in each or ())
+    return ListRecords(
+        values=values if values is not None else [None] * len(records),
+        size_bytes=size,
+        keys=keys,
+        headers=pairs,
+        timestamps_ms=_timestamps(_column(records, "timestamp")),
+        partitions=_partitions(_column(records, "partition"), len(records), partition),
+    )
+
+
+def _column(records: list[_Record], name: str) -> list[Any] | None:
+    """One field of all records, or None where no record has it. No line of Python runs per record."""
+    column = list(map(_FIELDS[name], records))
+    return None if column.count(None) == len(column) else column
+
+
+def _embedded(records: list[_Record], name: str, embedded: Embedded) -> list[bytes | None] | None:
+    column = _column(records, name)
+    if column is None or embedded is Embedded.BINARY:
+        return column
+    if embedded is Embedded.TEXT:
+        return [None if text is None else text.encode() for text in column]
+    texts: list[bytes | None] = (
+        [b"null" if raw is None else bytes(raw) for raw in column] if None in column else list(map(bytes, column))
+    )
+    return [None if text == b"null" else text for text in texts] if b"null" in texts else texts
+
+
+def _pairs(headers: list[Header] | None) -> Sequence[HeaderPair] | None:
+    return [(header.key, header.value) for header in headers] if headers else None
+
+
+def _timestamps(timestamps: list[int | None] | None) -> list[int | None] | None:
+    for index, time in enumerate(timestamps or ()):
+        if time is not None and not 0 <= time <= INT64_MAX:
+            raise HttpError(422, f"$.records[{index}].timestamp is {time}; it counts milliseconds since 1970")
+    return timestamps
+
+
+def _partitions(chosen: list[int | None] | None, count: int, partition: int | None) -> list[int] | None:
+    if chosen is None:
+        return None if partition is None else [partition] * count
+    for index, number in enumerate(chosen):
+        if number is None:
+            continue
+        if partition is not None and number != partition:
+            raise HttpError(422, f"$.records[{index}].partition is not {partition}, which the path names")
+        if not 0 <= number <= INT32_MAX:
+            raise HttpError(404, f"$.records[{index}].partition is {number}, which no topic has", 40402)
+    other = NO_PARTITION if partition is None else partition
+    return [other if number is None else number for number in chosen]
+
+
+def _from_arrow(body: bytes, partition: int | None, records_max: int) -> AnyRecords:
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
+            table = stream.read_all()
+        # A body may say anything of its own buffers: nothing looks into them before this has.
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError, OverflowError) as error:
+        raise HttpError(400, f"the body is not an Arrow stream: {error}") from None
+    _check_count(table.num_rows, records_max)
+    if partition is not None:
+        if "partition" in table.schema.names:
+            raise HttpError(422, "the path names the partition, so the column 'partition' must not be there")
+        table = table.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), table.num_rows))
+    return from_arrow(table)
+
+
+def _check_count(count: int, most: int) -> None:
+    if count == 0:
+        raise HttpError(422, "$.records is empty; there is nothing to append")
+    if count > most:
+        raise HttpError(413, f"{count} records in one request; request_records_max is {most}")

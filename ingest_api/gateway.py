@@ -1,0 +1,49 @@
+"""What the routes share: the broker, the settings, the limits, and the word that it is time to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from ingest_api.bodies import Bodies
+from ingest_api.metrics import Metrics
+from ingest_api.settings import LoadedSettings
+from lakelog.broker import Broker
+
+T = TypeVar("T")
+
+# Work on bodies up to this size is done in place: handing it to a thread would cost more.
+IN_PLACE_BYTES = 128 * 1024
+
+
+class Gateway:
+    def __init__(self, broker: Broker, settings: LoadedSettings, metrics: Metrics) -> None:
+        self.broker = broker
+        self.settings = settings.gateway
+        self.metrics = metrics
+        self.bodies = Bodies(settings.gateway)
+        self.stopping = asyncio.Event()
+
+    async def compute(self, size_bytes: int, work: Callable[[], T]) -> T:
+        """Work on so many bytes, off the event loop if they are many."""
+        return work() if size_bytes <= IN_PLACE_BYTES else await asyncio.to_thread(work)
+
+    async def unless_stopping(self, waiting: Awaitable[T]) -> T | None:
+        """The outcome of something that may wait long, or None as soon as the process is to stop."""
+        task = asyncio.ensure_future(waiting)
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            stop.cancel()
+
+
+def gateway_of(request: Request) -> Gateway:
+    gateway = request.app.state.gateway
+    assert isinstance(gateway, Gateway)
+    return gateway

@@ -1,0 +1,106 @@
+"""The process: uvicorn around the application, told when to stop, and the words that greet who starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from ingest_api.app import create_app, front_of
+from ingest_api.gateway import Gateway
+from ingest_api.settings import LoadedSettings, split_address
+from lakelog.errors import ErrorCode, LakelogError
+
+SWITCH_SECONDS = 0.0005
+# A request makes hundreds of objects and no cycles: the collector need not look after every second one.
+GC_OBJECTS = 50_000
+
+
+class GatewayServer(uvicorn.Server):
+    """Lets streams and long polls know when the process is told to stop: without that they would hold it up."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        gateway = getattr(self._app.state, "gateway", None)
+        if isinstance(gateway, Gateway):
+            # A signal may arrive in the middle of anything; the event is set where its waiters live.
+            self._loop.call_soon_threadsafe(gateway.stopping.set)
+        super().handle_exit(sig, frame)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+
+def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
+    """Run until told to stop. Raises LakelogError if the address can't be had or the warehouse can't be opened."""
+    _log_to_stderr(settings)
+    # Threads that encode take turns with the event loop at the interpreter: with the default of 5 ms a request would
+    # wait for several of those turns.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(GC_OBJECTS)
+    app = create_app(settings)
+    host, port = split_address(settings.gateway.http)
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        front_of(app, settings),
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        http="httptools",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(1, settings.gateway.stop_timeout_ms // 1000),
+    )
+    if greet:
+        # The port that was given may be 0, for any that is free.
+        print(_greeting(host, listener.getsockname()[1], settings), flush=True)
+    GatewayServer(config, app).run([listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        raise LakelogError(
+            ErrorCode.INVALID_CONFIG, f"can't serve on {host}:{port}: {error}; choose another address with --http"
+        ) from None
+    return listener
+
+
+def _log_to_stderr(settings: LoadedSettings) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    access = logging.getLogger("lakelog.access")
+    access.propagate = False
+    lines = logging.StreamHandler(sys.stdout)
+    lines.setFormatter(logging.Formatter("%(message)s"))
+    access.handlers = [lines]
+
+
+def _greeting(host: str, port: int, settings: LoadedSettings) -> str:
+    url = f"http://{host}:{port}"
+    return f"""
+Lakelog serves {settings.gateway.warehouse} on {url}
+
+  curl -X POST {url}/topics/hello -H 'Content-Type: application/json' -d '{{"records": [{{"value": "world"}}]}}'
+  curl '{url}/topics/hello/records'
+  lakelog topics list        lakelog consume hello --follow        lakelog demo
+  {url}/docs describes the rest. Ctrl-C stops.
+"""

@@ -1,0 +1,157 @@
+"""The gateway's settings, and where settings come from: flags, then the environment, then a file, then defaults.
+
+One row per setting, as in `lakelog.config`, whose rows for the log itself stand in the same table. Nothing else in the
+gateway reads the environment.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakelog.config import MIB, ConfigEntry, ConfigRow, ServerSettings, Settings, Text, int_of, long_of, row
+from lakelog.errors import ErrorCode, LakelogError
+
+ENVIRONMENT_PREFIX = "LAKELOG_"
+FILE_VARIABLE = "LAKELOG_CONFIG"
+STORAGE_TABLE = "storage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings(Settings):
+    warehouse: str = row(
+        Text("a directory, or a URL: s3://, gs://, az://, memory://"),
+        "./data",
+        "Where the topics are: a local directory, or a URL of an object store.",
+    )
+    http: str = row(
+        Text("an address as HOST:PORT"),
+        "localhost:8082",
+        "The address that HTTP is served on. 0.0.0.0:8082 serves every network that the machine is in.",
+    )
+    body_bytes_max: int = row(
+        long_of(1),
+        64 * MIB,
+        "The largest request body, before and after decompression. A larger one is refused with 413.",
+    )
+    body_timeout_ms: int = row(
+        long_of(1),
+        30_000,
+        "How long a request's body may take to arrive before it is refused with 408.",
+    )
+    bodies_bytes_max: int = row(
+        long_of(1),
+        128 * MIB,
+        "How many bytes of request bodies are held at the same time. Requests beyond wait for room.",
+    )
+    bodies_wait_ms: int = row(
+        long_of(0),
+        10_000,
+        "How long a request waits for that room before it is refused with 429.",
+    )
+    request_records_max: int = row(
+        int_of(1),
+        1_000_000,
+        "The most records in one request. One with more is refused with 413.",
+    )
+    requests_max: int = row(
+        int_of(1),
+        4_096,
+        "How many requests are served at the same time, long polls and streams included. Those beyond are "
+        "refused with 503.",
+    )
+    request_timeout_ms: int = row(
+        long_of(1),
+        60_000,
+        "How long a produce request waits for its commit when it does not say, and the longest that a fetch waits.",
+    )
+    heartbeat_ms: int = row(
+        int_of(10),
+        10_000,
+        "How often a stream without records sends a sign of life.",
+    )
+    stop_timeout_ms: int = row(
+        long_of(0),
+        20_000,
+        "How long requests under way have to finish once the process is told to stop.",
+    )
+    cors_origins: str = row(
+        Text("origins with commas between them, or *"),
+        "",
+        "Which web pages may call the gateway: origins such as https://example.com with commas between them, * for "
+        "all, nothing for none.",
+    )
+    access_log: str = row(
+        Text("json, text or off"),
+        "json",
+        "How each request is logged: json (one object a line), text, or off.",
+    )
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        if self.access_log not in ("json", "text", "off"):
+            raise self.rows()["access_log"].refusal(self.access_log)
+        split_address(self.http)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise GatewaySettings.rows()["http"].refusal(address)
+    return host.strip("[]") or "localhost", int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """All settings of a gateway process, and where each one that is not a default came from."""
+
+    gateway: GatewaySettings
+    log: ServerSettings
+    storage: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def describe(self) -> list[ConfigEntry]:
+        return [*self.gateway.describe(), *self.log.describe()]
+
+
+def all_rows() -> dict[str, ConfigRow]:
+    """Every setting of a gateway process, in the order of the documentation."""
+    return {**GatewaySettings.rows(), **ServerSettings.rows()}
+
+
+def load_settings(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None) -> LoadedSettings:
+    """What is said nearer wins: a flag over a variable, a variable over the file."""
+    if file is None and environment.get(FILE_VARIABLE):
+        file = Path(environment[FILE_VARIABLE])
+    written, storage = _read_file(file) if file is not None else ({}, {})
+    texts: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    variables = {name: environment.get(ENVIRONMENT_PREFIX + name.upper()) for name in all_rows()}
+    for source, values in ((str(file), written), ("environment", variables), ("flag", flags)):
+        for name, text in values.items():
+            if text is not None:
+                texts[name], sources[name] = text, source
+    for_gateway = {name: text for name, text in texts.items() if name not in ServerSettings.rows()}
+    for_log = {name: text for name, text in texts.items() if name in ServerSettings.rows()}
+    return LoadedSettings(GatewaySettings.parse(for_gateway), ServerSettings.parse(for_log), storage, sources)
+
+
+def _read_file(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings at the top level of a TOML file, and the options of the object store in its table [storage]."""
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise LakelogError(ErrorCode.INVALID_CONFIG, f"the settings file {path} can't be read: {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LakelogError(ErrorCode.INVALID_CONFIG, f"the settings file {path} is not TOML: {error}") from None
+    storage = content.pop(STORAGE_TABLE, {})
+    if not isinstance(storage, dict):
+        raise LakelogError(ErrorCode.INVALID_CONFIG, f"{path}: {STORAGE_TABLE} should be a table, [{STORAGE_TABLE}]")
+    return {name: _text(value) for name, value in content.items()}, {k: _text(v) for k, v in storage.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,91 @@
+"""`lakelog serve` and `lakelog config`: run a gateway, and show the settings that it would run with.
+
+Every setting is a flag here; the flags are made from the settings' own rows, so that none can be forgotten.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ingest_api.server import serve as serve_until_stopped
+from ingest_api.settings import ENVIRONMENT_PREFIX, LoadedSettings, all_rows, load_settings
+from lakelog.config import ConfigRow
+from lakelog.errors import LakelogError
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="A TOML file with settings, and a table named storage for the options of the store."),
+]
+
+
+def _with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a flag for every setting, in the form that typer reads flags from: its signature."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_flag(name, row))
+        for name, row in all_rows().items()
+    ]
+    command.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*own, *flags)}
+    return command
+
+
+def _flag(name: str, row: ConfigRow) -> Any:
+    doc = f"{row.doc} [{ENVIRONMENT_PREFIX}{name.upper()}; {row.kind.text(row.default) or 'none'}]"
+    return Annotated[
+        str | None, typer.Option(f"--{name.replace('_', '-')}", help=doc, metavar=row.type.upper(), show_default=False)
+    ]
+
+
+def serve(config: ConfigFile = None, **flags: str | None) -> None:
+    """Serve a warehouse over HTTP until told to stop."""
+    try:
+        serve_until_stopped(_load(flags, config))
+    except LakelogError as error:
+        raise _failure(error) from None
+
+
+def show_config(
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a setting.")] = False,
+    **flags: str | None,
+) -> None:
+    """Show every setting: its value, where that came from, and what it does."""
+    try:
+        settings = _load(flags, config)
+    except LakelogError as error:
+        raise _failure(error) from None
+    if as_json:
+        for entry in settings.describe():
+            source = settings.sources.get(entry.name, "default")
+            typer.echo(json.dumps({"name": entry.name, "value": entry.value, "source": source, "doc": entry.doc}))
+        return
+    table = Table("setting", "value", "from", "what it does", show_lines=False)
+    for entry in settings.describe():
+        table.add_row(entry.name, entry.value, settings.sources.get(entry.name, "default"), entry.doc)
+    Console().print(table)
+
+
+def _load(flags: Mapping[str, str | None], config: Path | None) -> LoadedSettings:
+    given = {name: text for name, text in flags.items() if text is not None}
+    return load_settings(given, os.environ, config)
+
+
+def _failure(error: LakelogError) -> typer.Exit:
+    typer.echo(f"lakelog: {error.message}", err=True)
+    return typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(_with_setting_flags(serve))
+    app.command("config")(_with_setting_flags(show_config))
