@@ -1,0 +1,190 @@
+"""The client that blocks: requests go out by httpx.Client, and pauses are waited for in the calling thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+import pyarrow as pa
+
+from lakelog.client import requests
+from lakelog.client.batching import BatchingOptions
+from lakelog.client.core import DEFAULT_URL, ClientCore, documented, merged
+from lakelog.client.cursor import Cursor
+from lakelog.client.errors import RequestFailed
+from lakelog.client.fetched import Fetched, FetchedRecord
+from lakelog.client.producer import Producer
+from lakelog.client.replies import Produced
+from lakelog.client.requests import Acks, Call, Offset, Positions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _method(describe: Callable[P, Call[T]]) -> Callable[Concatenate[LakelogClient, P], T]:
+    def method(client: LakelogClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client.send(describe(*args, **kwargs))
+
+    return documented(method, describe)
+
+
+class LakelogClient:
+    """Talks to the gateway at `url`. May be used by several threads; close it, or use it as a context manager.
+
+    A request that fails in a way that may pass is sent again, with growing pauses, for `retry_timeout_s`.
+    `compression` is lz4 or zstd for records that travel far.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        retry_timeout_s: float = 30.0,
+        compression: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._core = ClientCore(url, retry_timeout_s=retry_timeout_s, compression=compression, headers=headers)
+        self._http = httpx.Client(**self._core.http_options())
+        self._closed = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return self._core.url
+
+    ping = _method(requests.ping)
+    list_topics = _method(requests.list_topics)
+    describe_topic = _method(requests.describe_topic)
+    create_topic = _method(requests.create_topic)
+    delete_topic = _method(requests.delete_topic)
+    topic_configs = _method(requests.topic_configs)
+    alter_config = _method(requests.alter_config)
+    add_partitions = _method(requests.add_partitions)
+    delete_records = _method(requests.delete_records)
+    fetch = _method(requests.fetch)
+    offsets_at = _method(requests.offsets_at)
+
+    def produce(
+        self,
+        topic: str,
+        records: Any,
+        *,
+        partition: int | None = None,
+        acks: Acks = "all",
+        timeout_ms: int | None = None,
+        expected_offsets: Mapping[int, int] | None = None,
+    ) -> Produced:
+        """Append records and return where they are; see `lakelog.client.records.to_table` for what records may be.
+
+        With acks="all" a record is stored once, however often it has to be sent. Many records go in several requests,
+        each of which is stored whole or not at all; with `expected_offsets`, what the partitions' next offsets have to
+        be, all go in one.
+        """
+
+        def pieces() -> Iterator[Produced]:
+            for table in self._core.pieces(records, whole=expected_offsets is not None):
+                with self._core.produce_call(
+                    topic,
+                    table,
+                    partition=partition,
+                    acks=acks,
+                    timeout_ms=timeout_ms,
+                    expected_offsets=expected_offsets,
+                ) as call:
+                    produced = self.send(call)
+                yield produced
+
+        return merged(pieces())
+
+    def producer(self, topic: str, *, partition: int | None = None, **options: Any) -> Producer:
+        """A producer that sends records of one topic in the background; for options see `BatchingOptions`."""
+
+        def append(table: pa.Table) -> Produced:
+            with self._core.produce_call(topic, table, partition=partition) as call:
+                return self.send(call)
+
+        return Producer(append, BatchingOptions(**options), name=f"lakelog-producer-{topic}")
+
+    def stream(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        offset: Offset = "latest",
+        timestamp: datetime | int | None = None,
+        positions: Positions | None = None,
+        follow: bool = True,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Stream:
+        """Records as they come. Without `follow` it ends where the topic ended when it began."""
+        cursor = Cursor(
+            topic,
+            partition=partition,
+            offset=offset,
+            timestamp=timestamp,
+            positions=positions,
+            follow=follow,
+            max_records=max_records,
+            max_bytes=max_bytes,
+        )
+        return Stream(self, cursor)
+
+    def send(self, call: Call[T]) -> T:
+        """Send a request, again and again if need be, and read its reply."""
+        attempts = self._core.attempts(call, time.monotonic())
+        while True:
+            try:
+                response = self._http.send(self._core.http_request(self._http, call))
+                return self._core.read(call, response)
+            except httpx.TransportError as error:
+                failure = self._core.failure_of(error)
+            except RequestFailed as error:
+                failure = error
+            if self._closed.wait(attempts.pause_after(failure, time.monotonic())):
+                raise failure
+
+    def close(self) -> None:
+        """Let go of the connections, and of requests that wait for another try."""
+        self._closed.set()
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Stream:
+    """Iterate over it for records, or over `batches()` for whole replies; it may be left and taken up again."""
+
+    def __init__(self, client: LakelogClient, cursor: Cursor) -> None:
+        self._client = client
+        self._cursor = cursor
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Right behind what was handed out: where to begin to go on from here."""
+        return dict(self._cursor.positions)
+
+    def __iter__(self) -> Iterator[FetchedRecord]:
+        for fetched in self._replies():
+            yield from self._cursor.one_by_one(fetched)
+
+    def batches(self) -> Iterator[Fetched]:
+        """Replies that hold records."""
+        for fetched in self._replies():
+            whole = self._cursor.whole(fetched)
+            if len(whole):
+                yield whole
+
+    def _replies(self) -> Iterator[Fetched]:
+        while (call := self._cursor.next_fetch()) is not None:
+            yield self._cursor.arrived(self._client.send(call))

@@ -1,0 +1,210 @@
+"""`lakelog produce`: lines from stdin, or the rows of a file, into a topic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lakelog.client import DEFAULT_URL, LakelogClient, Record, rows_as_records
+from lakelog_cli.json_lines import from_line
+from lakelog_cli.output import AsJson, TopicArgument, Url, connected, failure, note, print_json, split_pairs, stderr
+
+# Rows that are read, turned into records and sent at a time.
+FILE_ROWS = 65_536
+
+
+class FileKind(Enum):
+    ARROW = "arrow"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+_KINDS = {
+    ".arrow": FileKind.ARROW,
+    ".arrows": FileKind.ARROW,
+    ".feather": FileKind.ARROW,
+    ".ipc": FileKind.ARROW,
+    ".parquet": FileKind.PARQUET,
+    ".csv": FileKind.CSV,
+}
+
+
+class Rows(NamedTuple):
+    """The rows of a file, piece by piece. How many there are is not known of every kind of file."""
+
+    total: int | None
+    pieces: Iterator[pa.Table]
+
+
+def produce(
+    topic: TopicArgument,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-k", metavar="TEXT", help="Split each line into key and value here."),
+    ] = None,
+    json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines",
+            help='Lines are JSON: {"value": …, "key": …, "headers": {…}, "timestamp": ms, "partition": n}.',
+        ),
+    ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", exists=True, dir_okay=False, help="Send the rows of an Arrow, Parquet or CSV file."
+        ),
+    ] = None,
+    file_kind: Annotated[
+        FileKind | None, typer.Option("--file-format", help="If the file's name does not tell.")
+    ] = None,
+    key_column: Annotated[str | None, typer.Option("--key-column", help="The column that holds the keys.")] = None,
+    value_column: Annotated[
+        str | None,
+        typer.Option("--value-column", help="The column that holds the values; without one a row becomes JSON."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="A header for each line's record.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all to this one.")] = None,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Send records: one for each line of stdin, or for each row of a file."""
+    if key_separator == "":
+        raise typer.BadParameter("the key separator is empty")
+    if json_lines and key_separator is not None:
+        raise typer.BadParameter("--json-lines and --key-separator exclude each other")
+    if file is not None and (json_lines or key_separator is not None or header):
+        raise typer.BadParameter("--json-lines, --key-separator and --header are for lines, not for a --file")
+    if file is None and (key_column or value_column or file_kind):
+        raise typer.BadParameter("--key-column, --value-column and --file-format are for a --file")
+    headers = tuple(split_pairs(header or [], "a header").items())
+    with connected(url, patient=True) as client:
+        if file is not None:
+            rows = _open(file, file_kind)
+            sent = _send_file(client, topic, file.name, rows, key_column, value_column, partition)
+        else:
+            records = _records(json_lines, key_separator, headers)
+            sent = _send_lines(client, topic, records, partition)
+    if as_json:
+        print_json({"topic": topic, "records": sent})
+    else:
+        note(f"{sent} record{'s' * (sent != 1)} → {topic}")
+
+
+def _send_lines(client: LakelogClient, topic: str, records: Iterator[Record], partition: int | None) -> int:
+    if sys.stdin.isatty():
+        note("Each line becomes a record; Ctrl-D ends.")
+    sent = 0
+    with client.producer(topic, partition=partition) as producer:
+        for record in records:
+            delivery = producer.send_record(record)
+            sent += 1
+            # A refusal is told at the next line, and not after the last of a million.
+            if delivery.done():
+                delivery.result()
+            elif sys.stdin.isatty():
+                producer.flush()
+    return sent
+
+
+def _records(json_lines: bool, separator: str | None, headers: tuple[tuple[str, str], ...]) -> Iterator[Record]:
+    split_at = separator.encode() if separator is not None else None
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if json_lines:
+            if not text.strip():
+                continue
+            try:
+                record = from_line(text)
+            except ValueError as error:
+                raise failure(f"line {number} is not a record: {error}") from None
+            yield Record(record.value, record.key, (*headers, *record.headers), record.timestamp, record.partition)
+        elif split_at is None:
+            yield Record(text, None, headers)
+        else:
+            key, found, value = text.partition(split_at)
+            if not found:
+                raise failure(f"line {number} has no {separator!r} between key and value")
+            yield Record(value, key, headers)
+
+
+def _send_file(
+    client: LakelogClient,
+    topic: str,
+    name: str,
+    rows: Rows,
+    key: str | None,
+    value: str | None,
+    partition: int | None,
+) -> int:
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeRemainingColumn(),
+    ]
+    sent = 0
+    with Progress(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(name, total=rows.total)
+        for piece in rows.pieces:
+            # A file with a column `value` holds records already, as a fetch gives them.
+            given = "value" in piece.column_names and key is None and value is None
+            records = _as_fetched(piece) if given else rows_as_records(piece, key=key, value=value)
+            sent += client.produce(topic, records, partition=partition).records
+            progress.update(task, completed=sent)
+    return sent
+
+
+def _as_fetched(piece: pa.Table) -> pa.Table:
+    """Without the place that the records had, and without columns that are no part of a record."""
+    return piece.select([name for name in ("key", "value", "headers", "timestamp") if name in piece.column_names])
+
+
+def _open(path: Path, kind: FileKind | None) -> Rows:
+    kind = kind or _KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise typer.BadParameter(f"{path.name} does not tell what it is: say --file-format arrow, parquet or csv")
+    try:
+        if kind is FileKind.PARQUET:
+            parquet = pa.parquet.ParquetFile(path)
+            return Rows(parquet.metadata.num_rows, _tables(parquet.iter_batches(FILE_ROWS), path))
+        if kind is FileKind.CSV:
+            return Rows(None, _tables(iter(pa.csv.open_csv(path)), path))
+        return _open_arrow(path)
+    except (pa.ArrowException, OSError) as error:
+        raise failure(f"{path} can't be read as {kind.value}: {error}") from None
+
+
+def _open_arrow(path: Path) -> Rows:
+    source = pa.memory_map(str(path))
+    try:
+        reader = pa.ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        return Rows(None, _tables(iter(pa.ipc.open_stream(source)), path))
+    batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+    return Rows(reader.count_rows(), _tables(batches, path))
+
+
+def _tables(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[pa.Table]:
+    try:
+        for batch in batches:
+            yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        raise failure(f"{path} ends early: {error}") from None
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(produce)
