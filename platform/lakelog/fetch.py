@@ -257,8 +257,10 @@ class FetchPath:
         reader, path = self._topics.reader, topic.table.path(segment.path)
         footer = await reader.footer(path, segment.bytes)
         wanted = [group for group in footer.groups if group.last_offset >= reply.position]
-        for some in _by_need(wanted, reply.bytes_left):
-            for rows in await reader.rows_of(path, footer, some, columns):
+        first = _enough_for(wanted, reply.bytes_left)
+        ahead = wanted[first : 2 * first]
+        for some in (wanted[:first], *([group] for group in wanted[first:])):
+            for rows in await reader.rows_of(path, footer, some, columns, ahead):
                 offsets = offsets_of(rows)
                 skipped = int(np.searchsorted(offsets, reply.position))
                 reply.take(rows.slice(skipped) if skipped else rows)
@@ -330,13 +332,11 @@ def _empty(names: tuple[str, ...]) -> pa.Table:
     return STORED_SCHEMA.empty_table().select(names)
 
 
-def _by_need(groups: Sequence[RowGroup], bytes_wanted: int) -> list[list[RowGroup]]:
-    """First as many row groups as probably hold what is wanted, in one read; then the others one by one."""
-    first: list[RowGroup] = []
+def _enough_for(groups: Sequence[RowGroup], bytes_wanted: int) -> int:
+    """How many row groups probably hold what is wanted: these are read together."""
     expected = 0
-    for group in groups:
-        if first and expected >= bytes_wanted:
-            break
-        first.append(group)
+    for count, group in enumerate(groups):
+        if count and expected >= bytes_wanted:
+            return count
         expected += group.bytes
-    return [first] * bool(first) + [[group] for group in groups[len(first) :]]
+    return len(groups)

@@ -134,4 +134,9 @@ def test_the_range_of_times(records: list):
 
 def test_at_least_one_row_makes_a_group():
     assert rows_per_group(sized(1, 4 * ROW_GROUP_BYTES)) == 1
-    assert rows_per_group(sized(10, 0)) > 10_000
+    assert rows_per_group(sized(10, 0)) == 10
+
+
+def test_no_group_is_left_with_a_few_rows():
+    assert rows_per_group(sized(1000, int(1.2 * ROW_GROUP_BYTES / 1000))) == 1000
+    assert rows_per_group(sized(1000, int(2.2 * ROW_GROUP_BYTES / 1000))) == 500

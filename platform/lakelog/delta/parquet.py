@@ -106,8 +106,10 @@ def _writer(sink: Any, codec: str) -> pq.ParquetWriter:
 
 
 def rows_per_group(rows: pa.RecordBatch | pa.Table) -> int:
-    per_row = payload_bytes(rows) / max(1, rows.num_rows) + RECORD_OVERHEAD_BYTES
-    return max(1, int(ROW_GROUP_BYTES / per_row))
+    """Row groups of about the same size, so that none is left with a few rows at the end."""
+    size = payload_bytes(rows) + RECORD_OVERHEAD_BYTES * rows.num_rows
+    groups = max(1, min(rows.num_rows, round(size / ROW_GROUP_BYTES)))
+    return -(-rows.num_rows // groups) or 1
 
 
 def timestamp_range_us(rows: pa.RecordBatch) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,13 @@ from lakelog.model.batch import STORED_SCHEMA, Int64s
 
 T = TypeVar("T")
 
+# A row group's rows: the file, the row group in it, and the columns.
+RowsKey: TypeAlias = tuple[str, int, tuple[str, ...]]
+
 FOOTER_GUESS_BYTES = 64 * 1024
 FOOTERS_MAX = 4096
+# Nobody reads ahead while so many row groups are being read already.
+READINGS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class SegmentReader:
         self._store = store
         self._executor = executor
         self._footers: OrderedDict[str, Footer] = OrderedDict()
-        self._rows: OrderedDict[tuple[str, int, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._rows: OrderedDict[RowsKey, pa.Table] = OrderedDict()
+        self._readings: dict[RowsKey, asyncio.Task[pa.Table]] = {}
         self._rows_bytes = 0
         self._cache_bytes_max = cache_bytes_max
 
@@ -79,44 +85,58 @@ class SegmentReader:
         return (await self.rows_of(path, footer, [group], columns))[0]
 
     async def rows_of(
-        self, path: str, footer: Footer, groups: Sequence[RowGroup], columns: Sequence[str]
+        self,
+        path: str,
+        footer: Footer,
+        groups: Sequence[RowGroup],
+        columns: Sequence[str],
+        ahead: Sequence[RowGroup] = (),
     ) -> list[pa.Table]:
-        """The rows of several row groups: those that are not cached are fetched and decoded together."""
+        """The rows of several row groups, read side by side where they are not cached.
+
+        `ahead` are those that a reader who goes on will ask for next: to read them is begun too.
+        """
         names = tuple(columns)
-        missing = [group for group in groups if (path, group.index, names) not in self._rows]
-        fresh: dict[int, pa.Table] = {}
-        for group, table in zip(missing, await self._read(path, footer, missing, names), strict=True):
-            fresh[group.index] = table
-            self._remember((path, group.index, names), table)
-        found: list[pa.Table] = []
-        for group in groups:
-            table = fresh.get(group.index)
-            if table is None:
-                table = self._rows.get((path, group.index, names))
-            if table is None:  # it was cached when we looked, and what came after has pushed it out
-                (table,) = await self._read(path, footer, [group], names)
-            found.append(table)
-        return found
+        pending = [self._rows_or_reading(path, footer, group, names) for group in groups]
+        for group in ahead:
+            if len(self._readings) < READINGS_MAX:
+                self._rows_or_reading(path, footer, group, names)
+        # Shielded: others may wait for the same rows.
+        return [table if isinstance(table, pa.Table) else await asyncio.shield(table) for table in pending]
 
     async def uncached_rows(self, path: str, footer: Footer, group: RowGroup, columns: Sequence[str]) -> pa.Table:
         """For those who read a whole file once: they shall not push out what readers come back to."""
-        (table,) = await self._read(path, footer, [group], tuple(columns))
-        return table
+        return await self._read(path, footer, group, tuple(columns))
 
-    async def _read(
-        self, path: str, footer: Footer, groups: Sequence[RowGroup], names: tuple[str, ...]
-    ) -> list[pa.Table]:
-        if not groups:
-            return []
-        ranges = [group.column_ranges[name] for group in groups for name in names]
+    def _rows_or_reading(
+        self, path: str, footer: Footer, group: RowGroup, names: tuple[str, ...]
+    ) -> pa.Table | asyncio.Task[pa.Table]:
+        """The rows if they are cached, else the one read of them that is under way, however many wait for it."""
+        key = (path, group.index, names)
+        table = self._rows.get(key)
+        if table is not None:
+            return table
+        reading = self._readings.get(key)
+        if reading is None:
+            reading = asyncio.create_task(self._read(path, footer, group, names))
+            self._readings[key] = reading
+            reading.add_done_callback(lambda done: self._was_read(key, done))
+        return reading
+
+    def _was_read(self, key: RowsKey, reading: asyncio.Task[pa.Table]) -> None:
+        del self._readings[key]
+        # An error is for those who wait; where nobody does, the next one who asks will meet it.
+        if not reading.cancelled() and reading.exception() is None:
+            self._remember(key, reading.result())
+
+    async def _read(self, path: str, footer: Footer, group: RowGroup, names: tuple[str, ...]) -> pa.Table:
+        ranges = [group.column_ranges[name] for name in names]
         buffers = await self._store.read_ranges(path, ranges)
         pieces = {start: buffer for (start, _), buffer in zip(ranges, buffers, strict=True)}
         sparse = SparseFile(footer.file_bytes, pieces)
-        return await self._run(lambda: _decode(sparse, footer, groups, names))
+        return await self._run(lambda: _decode(sparse, footer, group, names))
 
-    def _remember(self, key: tuple[str, int, tuple[str, ...]], table: pa.Table) -> None:
-        if key in self._rows:
-            return
+    def _remember(self, key: RowsKey, table: pa.Table) -> None:
         self._rows[key] = table
         self._rows_bytes += table.nbytes
         while self._rows_bytes > self._cache_bytes_max and self._rows:
@@ -207,15 +227,11 @@ def _row_group(metadata: pq.FileMetaData, index: int) -> RowGroup:
     )
 
 
-def _decode(sparse: SparseFile, footer: Footer, groups: Sequence[RowGroup], names: tuple[str, ...]) -> list[pa.Table]:
+def _decode(sparse: SparseFile, footer: Footer, group: RowGroup, names: tuple[str, ...]) -> pa.Table:
     file = pq.ParquetFile(pa.PythonFile(sparse, mode="r"), metadata=footer.metadata, pre_buffer=False)
     schema = pa.schema([STORED_SCHEMA.field(name) for name in names])
-    tables = []
-    for group in groups:
-        table = file.read_row_group(group.index, columns=list(names), use_threads=False)
-        table = table.select(list(names))
-        tables.append(table if table.schema.equals(schema) else table.cast(schema))
-    return tables
+    table = file.read_row_group(group.index, columns=list(names), use_threads=False).select(list(names))
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def offsets_of(rows: pa.Table | pa.RecordBatch) -> Int64s:
