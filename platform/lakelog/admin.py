@@ -48,6 +48,7 @@ class Admin:
         await self._refuse_collision(name)
         topic = await self._topics.find(name)
         state = topic.state
+        state.require_sound()
         if state.exists:
             raise _already_exists(name)
         if state.version >= 0 and not state.is_topic:
@@ -101,8 +102,6 @@ class Admin:
             below: list[Segment] = []
             for partition, start in starts.items():
                 below += (s for s in state.partitions[partition].segments if s.end_offset <= start)
-            # Files that an idempotent producer is remembered by stay, though nobody is served from them.
-            below = [segment for segment in below if not drafts.carried_notes([segment], state.producers)]
             return drafts.expire("DELETE RECORDS", starts, below, state, self._topics.clock.now_ms())
 
         topic = await self._change(name, change)
@@ -123,7 +122,7 @@ class Admin:
             await topic.table.delete_removed_files()
             await topic.table.clean_log(before_ms=self._topics.clock.now_ms() - LOG_KEPT_LEAST_MS)
             await self._topics.store.delete(files)
-        except (StoreUnavailable, StoreRefused) as error:
+        except (StoreUnavailable, StoreRefused, LakelogError) as error:
             log.warning("files of the deleted topic %s stay behind: %s", name, error)
 
     async def _change(self, name: str, draft_of: Draftsman) -> Topic:

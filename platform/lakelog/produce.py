@@ -337,7 +337,7 @@ class TopicLeader:
             now_ms = path.clock.now_ms()
             draft = drafts.append(plan.commit_id, segments, plan.terms, now_ms, plan.expected_ends, plan.producers)
             await topic.table.commit(draft)
-        except Stale:
+        except (Stale, LakelogError):
             await self._drop(segments)
             raise
         self._files_last = len(segments)

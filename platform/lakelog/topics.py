@@ -50,9 +50,10 @@ class Topic:
         return self.hot.setdefault(number, HotPartition())
 
     def require(self) -> None:
-        """Raise if the topic has been deleted meanwhile."""
+        """Raise if the topic has been deleted meanwhile, or its table made unfit by another writer."""
         if not self.state.exists:
             raise unknown_topic(self.name)
+        self.state.require_sound()
 
     def next_change(self) -> asyncio.Future[None]:
         """Done when the next commit is seen. Ask for it before looking at the state, or a commit may slip between."""
@@ -97,8 +98,8 @@ class Topics:
             topic = await self.find(name)
         elif max_age_ms is not None:
             await self._refresh(topic, max_age_ms)
-        if not topic.state.exists:
-            # It may have been created meanwhile by another process.
+        if not topic.state.exists or topic.state.fault is not None:
+            # It may have been created or mended meanwhile by another process.
             await self._refresh(topic, self.settings.follow_interval_ms)
         if not topic.state.exists:
             if not topic.users:
@@ -106,6 +107,7 @@ class Topics:
             raise unknown_topic(name)
         topic = self._open.setdefault(name, topic)
         self._open.move_to_end(name)
+        topic.require()
         return topic
 
     async def find(self, name: str) -> Topic:

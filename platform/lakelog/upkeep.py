@@ -18,6 +18,7 @@ from lakelog.delta import drafts
 from lakelog.delta.parquet import SegmentFile, codec_for
 from lakelog.delta.store import FileMissing, StoreRefused, StoreUnavailable
 from lakelog.delta.table import OutcomeUnknown, Stale
+from lakelog.errors import LakelogError
 from lakelog.log.tiers import Merge, plan_merge
 from lakelog.model.batch import STORED_SCHEMA
 from lakelog.model.segment import Segment, segment_path
@@ -75,7 +76,7 @@ class Upkeep:
     async def _look_after(self, topic: Topic) -> None:
         try:
             async with self._turns:
-                while topic.state.exists:
+                while topic.state.exists and topic.state.fault is None:
                     self._again.discard(topic.name)
                     merge = self._next_merge(topic)
                     if merge is not None:
@@ -84,7 +85,7 @@ class Upkeep:
                         await self._checkpoint(topic)
                     if merge is None and topic.name not in self._again:
                         return
-        except (StoreUnavailable, StoreRefused, OutcomeUnknown, FileMissing) as error:
+        except (StoreUnavailable, StoreRefused, OutcomeUnknown, FileMissing, LakelogError) as error:
             log.warning("upkeep of %s was put off: %s", topic.name, error)
         except Exception:
             log.exception("upkeep of %s failed", topic.name)
@@ -128,6 +129,9 @@ class Upkeep:
             await table.commit(draft)
         except Stale:  # another process merged them, or the topic is gone
             await self._topics.store.delete([table.path(path)])
+        except LakelogError:  # another writer has made the table unfit for a topic
+            await self._topics.store.delete([table.path(path)])
+            raise
 
     async def _rows_of(self, topic: Topic, merge: Merge) -> AsyncIterator[pa.RecordBatch]:
         """The records of the files, from memory where they still are there."""

@@ -10,6 +10,7 @@ import pytest
 from lakelog.broker import Broker
 from lakelog.delta.store import Store
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.fetch import Position
 from tests.conftest import OpenBroker
 from tests.contract.records import append, append_each, fetch_one, records, values_of
 
@@ -217,9 +218,57 @@ async def test_commits_of_others_that_touch_no_records_are_followed(open_broker:
 async def test_a_table_that_another_writer_added_files_to_is_refused_with_the_file(open_broker: OpenBroker) -> None:
     broker = open_broker()
     await append(broker, "orders", records(["x"]))
-    add = {**FOREIGN_ADD["add"], "partitionValues": {"partition": "0"}}
-    await commit_next(broker, "orders", [{"add": add}])
-    for attempt in (open_broker().admin.describe_topic("orders"), append(broker, "orders", records(["y"]))):
+    await commit_next(broker, "orders", [FOREIGN_ADD])
+    for attempt in (
+        append(broker, "orders", records(["y"])),
+        open_broker().admin.describe_topic("orders"),
+        open_broker().admin.create_topic("orders"),
+        fetch_one(broker, "orders"),
+        fetch_one(open_broker(), "orders"),
+        broker.offset_at("orders", 0, Position.LATEST),
+        broker.admin.alter_config("orders", {"retention.ms": "1"}),
+        broker.admin.delete_records("orders", {0: 1}),
+        broker.admin.delete_topic("orders"),
+    ):
         with pytest.raises(LakelogError, match=r"part-00000.parquet") as caught:
             await attempt
         assert caught.value.code is ErrorCode.UNSUPPORTED_TABLE
+    assert await open_broker().admin.list_topics() == []
+
+
+async def test_an_append_that_is_refused_for_anothers_file_leaves_none_of_its_own(open_broker: OpenBroker) -> None:
+    broker = open_broker()
+    await append(broker, "orders", records(["x"]))
+    before = {file.path for file in await broker.store.files("orders/partition=0")}
+    await commit_next(broker, "orders", [FOREIGN_ADD])
+    with pytest.raises(LakelogError, match=r"part-00000.parquet"):
+        await append(broker, "orders", records(["y"]))
+    assert {file.path for file in await broker.store.files("orders/partition=0")} == before
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["opened at fault", "open before"])
+async def test_a_table_that_was_mended_is_a_topic_again(open_broker: OpenBroker, known: bool) -> None:
+    writer = open_broker()
+    await append_each(writer, "orders", ["x", "y"])
+    broker = writer if known else open_broker()
+    version = (await writer.admin.describe_topic("orders")).version
+    await commit(writer.store, "orders", version + 1, [FOREIGN_ADD])
+    with pytest.raises(LakelogError, match=r"part-00000.parquet"):
+        await broker.admin.describe_topic("orders")
+    removal = {"path": FOREIGN_ADD["add"]["path"], "dataChange": True, "deletionTimestamp": 1}
+    await commit(writer.store, "orders", version + 2, [{"remove": removal}])
+    assert await values_of(broker, "orders") == ["x", "y"]
+    assert (await append(broker, "orders", records(["z"]))).offsets.tolist() == [2]
+    assert await values_of(open_broker(), "orders") == ["x", "y", "z"]
+
+
+async def test_a_checkpoint_is_not_written_without_the_files_of_others(open_broker: OpenBroker) -> None:
+    broker = open_broker()
+    await append(broker, "orders", records(["x"]))
+    topic = await broker.topics.get("orders")
+    await commit_next(broker, "orders", [FOREIGN_ADD])
+    await topic.table.refresh()
+    before = await contents(broker.store, "orders/_delta_log")
+    with pytest.raises(LakelogError, match=r"part-00000.parquet"):
+        await topic.table.checkpoint()
+    assert await contents(broker.store, "orders/_delta_log") == before

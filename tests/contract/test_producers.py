@@ -260,7 +260,48 @@ async def test_a_producer_is_remembered_although_its_records_were_deleted(open_b
     first = await append(broker, "orders", records(["a", "b"]), producer=batch_of(1, 0))
     await append_each(broker, "orders", ["c"])
     await broker.admin.delete_records("orders", {0: 3})
+    topic = await broker.topics.get("orders")
+    assert topic.state.live == {}  # nothing is kept in the table only to remember a producer by
+    # Neither the commits nor other terms of the topic take the notes away.
+    await broker.admin.alter_config("orders", {"retention.ms": "1"})
+    await topic.table.checkpoint()
+    await topic.table.clean_log(before_ms=1 << 62)
     for each in (broker, open_broker()):
         again = await append(each, "orders", records(["a", "b"]), producer=batch_of(1, 0))
         assert (again.duplicate, again.offsets.tolist()) == (True, first.offsets.tolist())
     assert await values_of(open_broker(), "orders") == []
+    later = await append(open_broker(), "orders", records(["d"]), producer=batch_of(1, 2))
+    assert (later.duplicate, later.offsets.tolist()) == (False, [3])
+
+
+async def test_producers_of_two_partitions_are_remembered_when_both_are_emptied_at_once(
+    open_broker: OpenBroker,
+) -> None:
+    brokers = [open_broker(), open_broker()]
+    await brokers[0].admin.create_topic("orders", 2)
+    for partition in (0, 1):
+        batch = records(["x"], partition=partition)
+        await append(brokers[0], "orders", batch, producer=batch_of(1, 0, stream=partition))
+    await asyncio.gather(
+        brokers[0].admin.delete_records("orders", {0: 1}),
+        brokers[1].admin.delete_records("orders", {1: 1}),
+        brokers[0].admin.alter_config("orders", {"retention.ms": "1"}),
+    )
+    topic = await brokers[0].topics.get("orders", max_age_ms=0)
+    assert topic.state.config.retention_ms == 1
+    await topic.table.checkpoint()
+    fresh = open_broker()
+    for partition in (0, 1):
+        batch = records(["x"], partition=partition)
+        assert (await append(fresh, "orders", batch, producer=batch_of(1, 0, stream=partition))).duplicate
+
+
+async def test_a_new_topic_remembers_no_producer_of_one_that_was_deleted(open_broker: OpenBroker) -> None:
+    broker = open_broker()
+    await append(broker, "orders", records(["a"]), producer=batch_of(1, 0))
+    await broker.admin.delete_records("orders", {0: 1})
+    await broker.admin.delete_topic("orders")
+    await broker.admin.create_topic("orders", 1)
+    for each, sequence in ((broker, 0), (open_broker(), 1)):
+        appended = await append(each, "orders", records(["b"]), producer=batch_of(1, sequence))
+        assert (appended.duplicate, appended.offsets.tolist()) == (False, [sequence])

@@ -22,7 +22,6 @@ class History:
 
     state: TableState = field(default_factory=TableState)
     commits: list[list[Action]] = field(default_factory=list)
-    records_expired: bool = False
 
     def commit(self, draft: Draft) -> None:
         assert draft.holds(self.state)
@@ -65,7 +64,6 @@ class History:
         marks = self.state.partitions[partition]
         start = marks.log_start_offset + int((marks.next_offset - marks.log_start_offset) * share)
         below = [each for each in marks.segments if each.end_offset <= start]
-        self.records_expired |= bool(below)
         self.commit(drafts.expire("DELETE RECORDS", {partition: start}, below, self.state, self.now_ms))
 
     def alter(self, retention_ms: int) -> None:
@@ -78,7 +76,6 @@ class History:
     def delete_and_create(self, partitions: int) -> None:
         self.commit(drafts.delete(self.state, self.now_ms))
         self.create(partitions)
-        self.records_expired = False
 
 
 STEPS = ("append", "append", "append", "append", "merge", "expire", "alter", "grow", "delete")
@@ -106,17 +103,18 @@ def histories(draw: st.DrawFn) -> History:
 
 
 def facts(state: TableState) -> dict[str, object]:
-    """All that a state says, to compare two of them."""
+    """All that a state says, to compare two of them, or one with itself later."""
     return {
         "version": state.version,
         "terms": (state.metadata, state.protocol, state.config),
-        "segments": [partition.segments for partition in state.partitions],
-        "bases": [partition.bases for partition in state.partitions],
+        "segments": [list(partition.segments) for partition in state.partitions],
+        "bases": [list(partition.bases) for partition in state.partitions],
         "ends": state.next_offsets,
         "starts": [partition.log_start_offset for partition in state.partitions],
-        "live": state.live,
-        "tags": {path: each.tags for path, each in state.live.items()},
-        "txns": state.txns,
+        "live": dict(state.live),
+        "tags": {path: dict(each.tags) for path, each in state.live.items()},
+        "txns": dict(state.txns),
+        "tombstones": dict(state.tombstones),
     }
 
 

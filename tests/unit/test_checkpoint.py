@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given
 
+from lakelog.delta.actions import Action, Remove
 from lakelog.delta.checkpoint import LastCheckpoint, actions_of, decode_checkpoint, decode_hint, encode_checkpoint
 from lakelog.delta.state import TableState
+from lakelog.log.producers import BATCHES_REMEMBERED
 from tests.unit.histories import History, facts, histories, remembered
 
 
@@ -22,8 +23,7 @@ def through_a_checkpoint(state: TableState) -> TableState:
 def test_any_state_comes_back(history: History):
     opened = through_a_checkpoint(history.state)
     assert facts(opened) == facts(history.state)
-    if not history.records_expired:
-        assert remembered(opened) == remembered(history.state)
+    assert remembered(opened) == remembered(history.state)
 
 
 @given(histories())
@@ -34,18 +34,23 @@ def test_a_checkpoint_of_a_checkpoint_says_the_same(history: History):
     assert remembered(twice) == remembered(once)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="What is remembered of a producer lies in the tags of the files with its records, and goes with them: a "
-    "batch that is sent again after delete-records and a restart is stored a second time.",
-)
 def test_a_producer_is_remembered_although_its_records_are_deleted():
     history = History()
     history.create(1)
     history.append(0, 3, producer=1)
     history.expire(0, 1.0)
+    assert history.state.live == {}
     assert len(remembered(history.state)) == 1
     assert remembered(through_a_checkpoint(history.state)) == remembered(history.state)
+
+
+def test_what_is_noted_of_producers_without_records_is_bounded_by_what_is_remembered():
+    history = History()
+    history.create(1)
+    for _ in range(10 * BATCHES_REMEMBERED):
+        history.append(0, 1, producer=1)
+        history.expire(0, 1.0)
+        assert set(history.state.notes_without_files) == remembered(history.state)
 
 
 def test_every_row_is_one_action_and_every_kind_has_its_column():
@@ -57,6 +62,17 @@ def test_every_row_is_one_action_and_every_kind_has_its_column():
     assert table.schema.names == ["txn", "add", "remove", "metaData", "protocol"]
     kinds = [[name for name, content in row.items() if content is not None] for row in table.to_pylist()]
     assert sorted(kinds) == [["add"], ["metaData"], ["protocol"], ["txn"]]
+
+
+def test_removed_files_are_carried_oldest_first_whatever_order_they_were_put_down_in():
+    removed = {"b": 3, "a": 2, "c": 1}
+    actions = [Action(remove=Remove(path, dataChange=True, deletionTimestamp=ms)) for path, ms in removed.items()]
+    decoded = decode_checkpoint(encode_checkpoint(actions).to_pybytes())
+    assert [(each.remove.path, each.remove.deletionTimestamp) for each in decoded if each.remove] == [
+        ("c", 1),
+        ("a", 2),
+        ("b", 3),
+    ]
 
 
 def test_columns_of_other_writers_are_passed_over():

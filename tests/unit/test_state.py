@@ -1,14 +1,16 @@
-"""A state is the sum of its commits: followed or opened, whole or from a checkpoint, and never half of a commit."""
+"""A state is the sum of its commits: followed or opened, whole or from a checkpoint, and with its faults kept."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.delta.actions import Action, Metadata, Protocol, add_of, remove_of
+from lakelog.delta.actions import Action, Metadata, Protocol, Remove, add_of, remove_of
 from lakelog.delta.state import Changes, TableState, check_protocol
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.log.producers import BATCHES_REMEMBERED
 from tests.unit.histories import History, facts, histories, remembered
 from tests.unit.segments import segment
 
@@ -83,16 +85,146 @@ def test_a_rewrite_takes_no_records():
     assert not changes.records_removed
 
 
-def test_a_commit_with_a_file_of_another_writer_is_refused_whole():
-    state = topic()
-    before = facts(state)
-    foreign = add_of(segment(0, 6, unique="foreign"), data_change=False)
-    foreign.tags = None
-    removals = [Action(remove=remove_of(each, data_change=False, now_ms=0)) for each in state.live.values()]
-    with pytest.raises(LakelogError, match="not written by Lakelog") as caught:
-        state.apply(4, [*removals, Action(add=foreign)])
+def with_properties(state: TableState, properties: dict[str, str]) -> Metadata:
+    """The table's terms with some of them set by hand, as Spark's ALTER TABLE does."""
+    assert state.metadata is not None
+    return msgspec.structs.replace(state.metadata, configuration={**state.metadata.configuration, **properties})
+
+
+def fault_of(state: TableState) -> str:
+    """The refusal that everybody gets who asks for the topic."""
+    with pytest.raises(LakelogError) as caught:
+        state.require_sound()
     assert caught.value.code is ErrorCode.UNSUPPORTED_TABLE
+    return caught.value.message
+
+
+def test_a_file_of_another_writer_is_a_fault_until_it_is_taken_out_again():
+    state = topic()
+    ours, foreign = list(state.live.values()), segment(0, 6, unique="foreign")
+    after = {**facts(state), "version": 5, "tombstones": {foreign.path: 0}}
+    added = add_of(foreign, data_change=False)
+    added.tags = None
+    state.apply(4, [*(Action(remove=remove_of(each, data_change=False, now_ms=0)) for each in ours), Action(add=added)])
+    assert f"not written by Lakelog: file {foreign.path}" in fault_of(state)
+    # As Spark's RESTORE has it: what was removed is added again, with dataChange.
+    restored = [Action(add=add_of(each, data_change=True)) for each in ours]
+    changes = state.apply(5, [*restored, Action(remove=remove_of(foreign, data_change=True, now_ms=0))])
+    state.require_sound()
+    assert facts(state) == after
+    assert changes.records_removed
+    assert changes.appended == {}
+
+
+def test_two_files_of_another_writer_are_a_fault_until_both_are_gone():
+    state = topic()
+    foreign = [segment(0, 6, unique=name) for name in ("one", "two")]
+    for each in foreign:
+        added = add_of(each, data_change=True)
+        added.tags = {}
+        state.apply(state.version + 1, [Action(add=added)])
+    for each in foreign:
+        assert each.path in fault_of(state)
+        state.apply(state.version + 1, [Action(remove=remove_of(each, data_change=True, now_ms=0))])
+    state.require_sound()
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"lakelog.retention.ms": "soon"}, "retention.ms"),
+        ({"lakelog.no.such.config": "1"}, "no.such.config"),
+        ({"lakelog.partitions": "many"}, "lakelog.partitions"),
+        ({"lakelog.partitions": "-1"}, "lakelog.partitions"),
+        ({"lakelog.partitions": "0"}, "from 1 to"),
+        ({"lakelog.producers": "nobody"}, "lakelog.producers"),
+        ({"lakelog.partitions": "1000000000"}, "from 1 to"),
+    ],
+)
+def test_terms_that_nobody_can_keep_are_a_fault_until_they_are_set_right(properties: dict[str, str], named: str):
+    state = topic()
+    good = state.metadata
+    assert good is not None
+    before = {**facts(state), "version": 6}
+    state.apply(4, [Action(metaData=with_properties(state, properties))])
+    assert named in fault_of(state)
+    state.apply(5, [])  # commits that say nothing of the terms change nothing in that
+    assert named in fault_of(state)
+    state.apply(6, [Action(metaData=good)])
+    state.require_sound()
     assert facts(state) == before
+
+
+def test_a_protocol_is_a_fault_until_it_is_plain_again():
+    state = topic([Action(protocol=Protocol(3, 7, ["deletionVectors"], ["deletionVectors"]))])
+    assert "asks for deletionVectors" in fault_of(state)
+    state.apply(5, [Action(protocol=Protocol(1, 7, None, ["appendOnly"]))])
+    state.require_sound()
+
+
+def test_files_that_come_back_do_not_change_what_is_remembered_of_their_producers():
+    history = History()
+    history.create(1)
+    for _ in range(BATCHES_REMEMBERED + 3):
+        history.append(0, 1, producer=1)
+    state = history.state
+    before = list(state.producers)
+    oldest = state.partitions[0].segments[:2]
+    state.apply(state.version + 1, [Action(remove=remove_of(each, data_change=True, now_ms=0)) for each in oldest])
+    state.apply(state.version + 1, [Action(add=add_of(each, data_change=True)) for each in oldest])
+    assert list(state.producers) == before
+
+
+def test_a_file_that_is_added_once_more_is_there_once():
+    state = topic()
+    before = {**facts(state), "version": 4}
+    state.apply(4, [Action(add=add_of(each, data_change=False)) for each in list(state.live.values())])
+    assert facts(state) == before
+
+
+HOUR_MS = 3_600_000
+
+
+def removal(path: str, removed_ms: int) -> Action:
+    return Action(remove=Remove(path, dataChange=False, deletionTimestamp=removed_ms))
+
+
+def test_a_removed_file_is_remembered_for_as_long_as_readers_may_hold_on_to_it():
+    state = topic()
+    assert state.config.file_delete_delay_ms == HOUR_MS
+    state.apply(4, [removal("first", 5_000), removal("second", 6_000)])
+    state.apply(5, [removal("third", 5_000 + HOUR_MS)])
+    assert dict(state.tombstones) == {"first": 5_000, "second": 6_000, "third": 5_000 + HOUR_MS}
+    state.apply(6, [removal("fourth", 5_001 + HOUR_MS)])
+    assert list(state.tombstones) == ["second", "third", "fourth"]
+    state.forget_removed_before(5_001 + HOUR_MS)
+    assert list(state.tombstones) == ["fourth"]
+
+
+def test_a_file_that_comes_back_is_no_longer_removed():
+    state = topic()
+    back, gone = list(state.live.values())[:2]
+    state.apply(4, [removal(back.path, 1), removal(gone.path, 2)])
+    state.apply(5, [Action(add=add_of(back, data_change=True))])
+    assert dict(state.tombstones) == {gone.path: 2}
+    # Nor when it goes and comes in one commit, whichever is named first.
+    state.apply(6, [Action(add=add_of(gone, data_change=True)), removal(gone.path, 3)])
+    assert dict(state.tombstones) == {}
+    assert gone.path in state.live
+
+
+def test_what_is_remembered_of_a_tail_that_is_merged_for_ever_is_bounded():
+    history = History()
+    history.create(1)
+    state = history.state
+    state.apply(state.version + 1, [Action(metaData=with_properties(state, {"lakelog.file.delete.delay.ms": "20"}))])
+    for _ in range(100):
+        history.append(0, 1)
+        history.append(0, 1)
+        history.merge(0, 3)
+        # A commit takes a millisecond in this history, so the delay spans twenty, and every third removes three files.
+        assert len(state.tombstones) <= 3 * (20 // 3 + 1)
+    assert len(state.live) == 1
 
 
 def test_removing_a_file_that_is_not_there_is_nothing():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,9 @@ from lakelog.delta.state import (
     CONFIG_PREFIX,
     DELETED_PROPERTY,
     LOG_START_APP,
+    NOT_TOPIC_CONFIG,
     PARTITIONS_PROPERTY,
+    PRODUCERS_PROPERTY,
     TableState,
 )
 from lakelog.delta.table import Draft
@@ -84,18 +86,25 @@ def rewrite(
     now_ms: int,
     txns: Mapping[str, int] | None = None,
 ) -> Draft:
-    """The same records in other files. Holds while all the old files are there; appends meanwhile do not matter."""
-    table_id = state.table_id
+    """The same records in other files. Holds while all the old files are there; appends meanwhile do not matter.
+
+    What the old files say of producers and the new ones do not goes to the table's properties. Then the terms have to
+    be the same, too.
+    """
+    table_id, before = state.table_id, state.metadata
     paths = [segment.path for segment in removed]
+    terms = _with_notes(state, _lost_notes(removed, written, state.producers))
     actions = [
         _info(commit_id, operation, now_ms, removed=removed, written=written),
+        *(Action(metaData=metadata) for metadata in terms),
         *(Action(txn=Txn(app, version)) for app, version in (txns or {}).items()),
         *(Action(remove=remove_of(segment, data_change=False, now_ms=now_ms)) for segment in removed),
         *(Action(add=add_of(segment, data_change=False)) for segment in written),
     ]
 
     def holds(now: TableState) -> bool:
-        return now.table_id == table_id and all(path in now.live for path in paths)
+        same_terms = now.metadata is before if terms else now.table_id == table_id
+        return same_terms and all(path in now.live for path in paths)
 
     return Draft(commit_id, actions, holds)
 
@@ -130,7 +139,11 @@ def create(partitions: int, config: TopicConfig, state: TableState, now_ms: int)
 def alter(partitions: int, config: TopicConfig, state: TableState, now_ms: int) -> Draft:
     """Other terms for the same topic. Holds while nobody else has changed them."""
     before = _metadata(state)
-    others = {name: text for name, text in before.configuration.items() if not name.startswith(CONFIG_PREFIX)}
+    others = {
+        name: text
+        for name, text in before.configuration.items()
+        if not name.startswith(CONFIG_PREFIX) or name in NOT_TOPIC_CONFIG
+    }
     properties = {**others, **_properties(partitions, config)}
     changed = {
         name: properties.get(name, "")
@@ -143,20 +156,42 @@ def alter(partitions: int, config: TopicConfig, state: TableState, now_ms: int) 
 def delete(state: TableState, now_ms: int) -> Draft:
     """The end of a topic: an empty table that says so. The next topic of the name goes on in the same log."""
     properties = {**_metadata(state).configuration, DELETED_PROPERTY: "true"}
+    properties.pop(PRODUCERS_PROPERTY, None)
     return _new_terms("DELETE TOPIC", properties, state, now_ms, removed=list(state.live.values()))
 
 
 def carried_notes(segments: Iterable[Segment], producers: ProducerStates) -> dict[str, str]:
     """The tags of a file that replaces others: what is still remembered of the producers who wrote them."""
-    notes: list[WrittenBatch] = []
-    for segment in segments:
-        if PRODUCERS_TAG in segment.tags:
-            notes += (note for note in decode_notes(segment.tags[PRODUCERS_TAG]) if producers.remembers(note))
+    notes = [note for note in _notes(segments) if producers.remembers(note)]
     return {PRODUCERS_TAG: encode_notes(notes)} if notes else {}
 
 
 def tagged(segment: Segment, written: Sequence[WrittenBatch]) -> Segment:
     return replace(segment, tags={PRODUCERS_TAG: encode_notes(written)}) if written else segment
+
+
+def _notes(segments: Iterable[Segment]) -> Iterator[WrittenBatch]:
+    for segment in segments:
+        if PRODUCERS_TAG in segment.tags:
+            yield from decode_notes(segment.tags[PRODUCERS_TAG])
+
+
+def _lost_notes(
+    removed: Iterable[Segment], written: Iterable[Segment], producers: ProducerStates
+) -> list[WrittenBatch]:
+    """What is still remembered by files that go, and by none of those that take their place."""
+    kept = set(_notes(written))
+    return [note for note in _notes(removed) if note not in kept and producers.remembers(note)]
+
+
+def _with_notes(state: TableState, lost: Sequence[WrittenBatch]) -> list[Metadata]:
+    """The terms that note these batches too, or none if there is nothing to note. What is forgotten leaves them."""
+    if not lost:
+        return []
+    notes = [note for note in state.notes_without_files if state.producers.remembers(note)]
+    before = _metadata(state)
+    properties = {**before.configuration, PRODUCERS_PROPERTY: encode_notes([*notes, *lost])}
+    return [msgspec.structs.replace(before, configuration=properties)]
 
 
 def _new_terms(

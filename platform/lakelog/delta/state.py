@@ -1,25 +1,32 @@
 """What a topic's table says now: the sum of the actions of its log.
 
 `apply` is the only way in, for a checkpoint, for a commit of our own and for one of another process, so that a state
-that was followed equals one that was opened. Pure: it neither reads nor writes a store.
+that was followed equals one that was opened. What another writer did that a topic can't live with is kept as a fault
+and not raised here, because a later commit may mend it. Pure: it neither reads nor writes a store.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from lakelog.config import TopicConfig
-from lakelog.delta.actions import PRODUCERS_TAG, Action, Add, Metadata, Protocol, segment_of
+from lakelog.delta.actions import PRODUCERS_TAG, Action, Metadata, Protocol, Remove, segment_of
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes, in_order
 from lakelog.model.segment import Segment
+from lakelog.model.topic import check_partition_count
 
 CONFIG_PREFIX = "lakelog."
 PARTITIONS_PROPERTY = "lakelog.partitions"
 DELETED_PROPERTY = "lakelog.deleted"
-NOT_TOPIC_CONFIG = frozenset({PARTITIONS_PROPERTY, DELETED_PROPERTY})
+# What is remembered of producers whose records are gone, and with them the files that said so.
+PRODUCERS_PROPERTY = "lakelog.producers"
+NOT_TOPIC_CONFIG = frozenset({PARTITIONS_PROPERTY, DELETED_PROPERTY, PRODUCERS_PROPERTY})
 
 APPEND_APP = "lakelog/partition/"
 LOG_START_APP = "lakelog/log-start/"
@@ -88,6 +95,11 @@ class TableState:
         self.producers = ProducerStates()
         self.txns: dict[str, int] = {}
         self.live: dict[str, Segment] = {}
+        self.foreign: dict[str, str] = {}  # live files that no writer of ours vouches for, and what they lack
+        # Files that have left the table, and when, as long as readers of an older snapshot may hold on to them.
+        self.tombstones: OrderedDict[str, int] = OrderedDict()
+        self.notes_without_files: list[WrittenBatch] = []  # they stand in the table's properties
+        self._bad_terms: str | None = None
         self._on_object_store = on_object_store
 
     @property
@@ -99,6 +111,20 @@ class TableState:
     def exists(self) -> bool:
         """Whether there is a topic: a table of ours that was not deleted since."""
         return self.is_topic and self.metadata is not None and DELETED_PROPERTY not in self.metadata.configuration
+
+    @property
+    def fault(self) -> LakelogError | None:
+        """Why nobody may serve the table or write to it, until a later commit sets it right."""
+        reason = self._bad_terms
+        if reason is None and self.foreign:
+            lacking = next(iter(self.foreign.values()))
+            reason = f"not written by Lakelog: {lacking}; RESTORE the table to a version before it"
+        return None if reason is None else LakelogError(ErrorCode.UNSUPPORTED_TABLE, reason)
+
+    def require_sound(self) -> None:
+        fault = self.fault
+        if fault is not None:
+            raise fault
 
     @property
     def table_id(self) -> str:
@@ -121,68 +147,104 @@ class TableState:
         changes.commits += 1
         return changes
 
+    def forget_removed_before(self, time_ms: int) -> None:
+        """Let go of tombstones that are older. They stand in the order of their times, but for clocks that differ."""
+        while self.tombstones and next(iter(self.tombstones.values())) < time_ms:
+            self.tombstones.popitem(last=False)
+
     def _apply_terms(self, actions: Sequence[Action], changes: Changes) -> None:
-        for action in actions:
+        terms = [action for action in actions if action.protocol is not None or action.metaData is not None]
+        if not terms:
+            return
+        for action in terms:
             if action.protocol is not None:
                 self.protocol = action.protocol
             elif action.metaData is not None:
                 self._apply_metadata(action.metaData)
                 changes.metadata = True
-        if self.is_topic and self.protocol is not None:
-            check_protocol(self.protocol)
-
-    def _apply_files(self, actions: Sequence[Action], changes: Changes) -> None:
-        # Before anything else: a commit that is refused must not be half applied.
-        adds = [(action.add, self._segment(action.add)) for action in actions if action.add is not None]
-        for action in actions:
-            if action.remove is not None:
-                changes.records_removed |= action.remove.dataChange and action.remove.path in self.live
-                self._apply_remove(action.remove.path, changes)
-            elif action.txn is not None:
-                self._apply_txn(action.txn.appId, action.txn.version)
-        written: list[WrittenBatch] = []
-        for add, segment in adds:
-            self._partition(segment.partition).insert(segment)
-            self.live[segment.path] = segment
-            if add.dataChange:
-                changes.appended.setdefault(segment.partition, []).append(segment)
-            # A merge carries notes on that are known already; in a checkpoint they are all there is.
-            if PRODUCERS_TAG in segment.tags and (add.dataChange or self.version < 0):
-                written.extend(decode_notes(segment.tags[PRODUCERS_TAG]))
-        for batch in in_order(written):  # the files of a checkpoint are in none
-            self.producers.apply(batch)
-
-    def _segment(self, add: Add) -> Segment:
+        self._bad_terms = None
         try:
-            return segment_of(add)
-        except ValueError as error:
-            raise LakelogError(ErrorCode.UNSUPPORTED_TABLE, f"not written by Lakelog: {error}") from error
-
-    def _partition(self, number: int) -> PartitionState:
-        while len(self.partitions) <= number:
-            self.partitions.append(PartitionState())
-        return self.partitions[number]
+            self._read_terms()
+        except LakelogError as error:
+            self._bad_terms = error.message
 
     def _apply_metadata(self, metadata: Metadata) -> None:
         if metadata.id != self.table_id:  # created, or deleted and created again: nothing of before holds
             self.partitions, self.producers = [], ProducerStates()
             self.txns, self.live = {}, {}
         self.metadata = metadata
-        if not self.is_topic:
+
+    def _read_terms(self) -> None:
+        """Take over what the terms say of a topic. Raises if they are none that we can keep."""
+        if self.metadata is None or not self.is_topic:
             return
+        properties = self.metadata.configuration
         overrides = {
             name.removeprefix(CONFIG_PREFIX): value
-            for name, value in metadata.configuration.items()
+            for name, value in properties.items()
             if name.startswith(CONFIG_PREFIX) and name not in NOT_TOPIC_CONFIG
         }
+        self._partition(_partition_count(properties[PARTITIONS_PROPERTY]) - 1)
+        self.notes_without_files = _notes_in(properties)
         self.config = TopicConfig.parse(overrides, on_object_store=self._on_object_store)
-        self._partition(int(metadata.configuration[PARTITIONS_PROPERTY]) - 1)
+        if self.protocol is not None:
+            check_protocol(self.protocol)
 
-    def _apply_remove(self, path: str, changes: Changes) -> None:
+    def _apply_files(self, actions: Sequence[Action], changes: Changes) -> None:
+        for action in actions:
+            if action.remove is not None:
+                self._apply_remove(action.remove, changes)
+        added = self._segments_added(actions)
+        # Asked before any mark moves: files that lie below it hold records that were there before.
+        new = [segment for segment in added if not self.reaches(segment.partition, segment.end_offset)]
+        for action in actions:
+            if action.txn is not None:
+                self._apply_txn(action.txn.appId, action.txn.version)
+        for segment in added:
+            self._partition(segment.partition).insert(segment)
+            self.live[segment.path] = segment
+        # Who opens a table finds these; who follows it has seen the batches themselves.
+        written = list(self.notes_without_files) if self.version < 0 else []
+        for segment in new:
+            changes.appended.setdefault(segment.partition, []).append(segment)
+            if PRODUCERS_TAG in segment.tags:
+                written.extend(decode_notes(segment.tags[PRODUCERS_TAG]))
+        for batch in in_order(written):  # the files of a checkpoint are in none
+            self.producers.apply(batch)
+
+    def _segments_added(self, actions: Sequence[Action]) -> list[Segment]:
+        """The files that a commit adds, but for those of other writers: these are put down as such."""
+        segments: list[Segment] = []
+        for action in actions:
+            if action.add is not None:
+                self._take_out(action.add.path)  # in Delta an add may say something new of a file that is there
+                try:
+                    segments.append(segment_of(action.add))
+                except ValueError as error:
+                    self.foreign[action.add.path] = str(error)
+        return segments
+
+    def _partition(self, number: int) -> PartitionState:
+        while len(self.partitions) <= number:
+            self.partitions.append(PartitionState())
+        return self.partitions[number]
+
+    def _apply_remove(self, remove: Remove, changes: Changes) -> None:
+        if self._take_out(remove.path):
+            changes.removed.add(remove.path)
+            changes.records_removed |= remove.dataChange
+        removed_ms = remove.deletionTimestamp or 0
+        self.tombstones[remove.path] = removed_ms
+        # Here too, by the time of the commits, for those who follow a busy table and never write a checkpoint of it.
+        self.forget_removed_before(removed_ms - self.config.file_delete_delay_ms)
+
+    def _take_out(self, path: str) -> bool:
+        """Whether the file was in the table."""
+        self.tombstones.pop(path, None)
         segment = self.live.pop(path, None)
         if segment is not None:
             self.partitions[segment.partition].discard(segment)
-            changes.removed.add(path)
+        return self.foreign.pop(path, None) is not None or segment is not None
 
     def _apply_txn(self, app: str, version: int) -> None:
         # No mark goes back: of two who move a log start at the same time the lower one may commit last.
@@ -193,6 +255,20 @@ class TableState:
         elif app.startswith(LOG_START_APP):
             partition = self._partition(int(app.removeprefix(LOG_START_APP)))
             partition.log_start_offset = max(partition.log_start_offset, version)
+
+
+def _partition_count(text: str) -> int:
+    if not text.isdecimal():
+        raise LakelogError(ErrorCode.INVALID_PARTITIONS, f"{PARTITIONS_PROPERTY} should be a number, not {text!r}")
+    check_partition_count(int(text))
+    return int(text)
+
+
+def _notes_in(properties: Mapping[str, str]) -> list[WrittenBatch]:
+    try:
+        return decode_notes(properties.get(PRODUCERS_PROPERTY, "[]"))
+    except msgspec.DecodeError as error:
+        raise LakelogError(ErrorCode.UNSUPPORTED_TABLE, f"{PRODUCERS_PROPERTY} was changed by hand: {error}") from error
 
 
 def check_protocol(protocol: Protocol) -> None:

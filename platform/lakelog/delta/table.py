@@ -168,12 +168,16 @@ class Table:
     # -- committing --------------------------------------------------------------------------------------------
 
     async def commit(self, draft: Draft) -> int:
-        """Put the draft as one version of the table and return it. Raises Stale or OutcomeUnknown."""
+        """Put the draft as one version of the table and return it.
+
+        Raises OutcomeUnknown when it may have landed. With Stale, and with a LakelogError where another writer has
+        made the table unfit for a topic, it has not.
+        """
         data = encode_commit(draft.actions)
         async with self._lock:
             if self.seen_ago_ms > STALE_AFTER_MS:
                 await self._catch_up()
-            while draft.holds(self.state):
+            while draft.holds(self._sound_state()):
                 version = self.state.version + 1
                 started_ms = self._clock.monotonic_ms()
                 winner = await self._put(version, data, draft.commit_id)
@@ -186,6 +190,11 @@ class Table:
                 self._seen_ms = started_ms
                 return version
         raise Stale(self.name)
+
+    def _sound_state(self) -> TableState:
+        """What may be served and built upon. Raises if another writer has made the table unfit for a topic."""
+        self.state.require_sound()
+        return self.state
 
     async def _put(self, version: int, data: bytes, commit_id: str) -> list[Action] | None:
         """None when the version is ours now, else the actions of whoever has it."""
@@ -212,14 +221,15 @@ class Table:
         """
         hint = await self._hint()
         if hint is not None and hint.version >= version:
-            await self._catch_up()
+            self._seen_ms = float("-inf")  # whoever comes next starts from that checkpoint
             raise OutcomeUnknown(f"version {version} was put, and the log has been cut beyond it since")
 
     # -- keeping the log short ---------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
         """Write what the table says now as a checkpoint and point readers to it."""
-        state = self.state
+        state = self._sound_state()  # files that are not ours would be missing in it
+        state.forget_removed_before(self._clock.now_ms() - state.config.file_delete_delay_ms)
         version, actions = state.version, actions_of(state)
         data = await asyncio.to_thread(encode_checkpoint, actions)
         hint = LastCheckpoint(version, size=len(actions))
@@ -230,7 +240,7 @@ class Table:
     async def clean_log(self, *, before_ms: int) -> int:
         """Delete commits and checkpoints that are older and no longer needed, and the files that those commits removed.
 
-        A removed file so lives exactly as long as the commit that removed it, and nobody has to remember it meanwhile.
+        A removed file so lives exactly as long as the commit that removed it.
         """
         old = await self._covered(before_ms)
         await self.store.delete(await self._removed_by(old))

@@ -5,7 +5,8 @@ topic (TOPIC_STREAM), as an HTTP request that spreads over partitions does. The 
 remembered, so a repetition answers with the offsets that it got the first time.
 
 What is remembered travels with the data: each batch is noted in the tags of the file that holds it, a merge carries the
-notes on, and opening a table reads them back. There is no second place that could disagree.
+notes on, and opening a table reads them back. When records go, the notes of their producers move to the table's
+properties in the same commit, so no note is ever in two places that could disagree.
 """
 
 from __future__ import annotations
