@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -16,16 +15,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from ingest_api.door import Door
-from ingest_api.errors import HttpError, as_http, error_response
+from ingest_api.errors import HttpError, as_http, error_response, unexpected
 from ingest_api.fast_lane import FastLane
 from ingest_api.gateway import Gateway
 from ingest_api.metrics import Metrics
 from ingest_api.routes import admin, fetch, process, produce, stream, topics
+from ingest_api.routes.schemas import ERRORS
 from ingest_api.settings import LoadedSettings
 from lakelog.broker import Broker
 from lakelog.errors import LakelogError
 
-EXPOSED_HEADERS = ("Lakelog-High-Watermark", "Lakelog-Log-Start-Offset", "Lakelog-Next-Offset")
+EXPOSED_HEADERS = ("Lakelog-High-Watermark", "Lakelog-Log-Start-Offset", "Lakelog-Next-Offset", "Retry-After")
 
 
 def create_app(settings: LoadedSettings) -> FastAPI:
@@ -36,15 +36,15 @@ def create_app(settings: LoadedSettings) -> FastAPI:
         where, options = settings.gateway.warehouse, settings.storage
         async with Broker.open(where, settings.log, options, observer=metrics) as broker:
             gateway = Gateway(broker, settings, metrics)
-            metrics.watch(broker, lambda: gateway.bodies.room.bytes)
+            metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
             yield
 
     app = FastAPI(title="Lakelog", version=version("lakelog"), lifespan=lifespan, redirect_slashes=False)
     # In the order of how often they are asked for: routes are tried one after the other.
-    produce.register(app, _ERRORS)
+    produce.register(app)
     for module in (fetch, stream, topics, admin, process):
-        app.include_router(module.router, responses=_ERRORS)
+        app.include_router(module.router, responses=ERRORS)
     app.add_exception_handler(LakelogError, _log_error)
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(HTTPException, _starlette_error)
@@ -68,20 +68,6 @@ def front_of(app: FastAPI, settings: LoadedSettings) -> ASGIApp:
     return Door(inner, settings.gateway, app.state.metrics)
 
 
-_ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error_code", "message"],
-    "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "content": {"application/json": {"schema": _ERROR_SCHEMA}}}
-    for status, text in (
-        ("4XX", "The request is refused, and changed nothing"),
-        ("5XX", "The request could not be done"),
-    )
-}
-
-
 async def _log_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LakelogError)
     return error_response(as_http(error))
@@ -94,14 +80,18 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _starlette_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"there is nothing at {request.url.path}"
+    elif error.status_code == 400:  # FastAPI says this of a body that it could not even begin to check
+        detail = "the body is not JSON, or is nested too deep"
     response = error_response(HttpError(error.status_code, detail))
     response.headers.update(error.headers or {})
     return response
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
-    return error_response(HttpError(500, "the gateway failed; its log says how"))
+    return error_response(unexpected())
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +15,7 @@ from ingest_api.errors import HttpError, error_response
 from ingest_api.metrics import Metrics
 from ingest_api.settings import GatewaySettings
 
+log = logging.getLogger(__name__)
 access = logging.getLogger("lakelog.access")
 
 # What tells of the gateway's health has to answer also when there is no room for anything else.
@@ -30,15 +33,20 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, sent_bytes = 500, 0
+        status, sent_bytes, stalled = 500, 0, False
 
         async def watched(message: Message) -> None:
-            nonlocal status, sent_bytes
+            nonlocal status, sent_bytes, stalled
             if message["type"] == "http.response.start":
                 status = message["status"]
             else:
                 sent_bytes += len(message.get("body", b""))
-            await send(message)
+            try:
+                async with asyncio.timeout(self._settings.reply_timeout_ms / 1000):
+                    await send(message)
+            except TimeoutError:
+                stalled = True
+                raise
 
         started = time.perf_counter()
         self._inside += 1
@@ -50,6 +58,12 @@ class Door:
                 await error_response(refusal)(scope, receive, watched)
             else:
                 await self._app(scope, receive, watched)
+        except Exception:
+            # A reply that was begun and is not ended closes the connection, which is all that is left to do for it.
+            if not stalled:
+                raise
+            self._metrics.refused.labels("reply_timeout_ms").inc()
+            log.warning("%s: the reader did not take its reply", scope["path"])
         finally:
             self._inside -= 1
             self._metrics.requests_active.dec()
@@ -76,6 +90,8 @@ class Door:
         if self._settings.access_log == "json":
             access.info("%s", msgspec.json.encode(fields).decode())
         else:
+            # A path may hold anything, also what looks like the next line of a log.
+            fields["path"] = quote(scope["path"])
             access.info("%(client)s %(method)s %(path)s %(status)s %(bytes)s bytes %(ms)s ms", fields)
 
 

@@ -57,6 +57,11 @@ def as_http(error: LakelogError) -> HttpError:
     return HttpError(500, error.message, KAFKA_ERROR)
 
 
+def unexpected() -> HttpError:
+    """What is said of a failure that nobody foresaw. How it came about is for the log alone."""
+    return HttpError(500, "the gateway failed; its log says how")
+
+
 def error_response(error: HttpError) -> Response:
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else None
     return Response(error_body(error), error.status, headers, "application/json")

@@ -6,15 +6,18 @@ API's description comes from.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from ingest_api.errors import HttpError, as_http, error_response
+from ingest_api.errors import HttpError, as_http, error_response, unexpected
 from ingest_api.routes.produce import PARTITION_PATH, TOPIC_PATH, produce
 from lakelog.errors import LakelogError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,9 @@ class FastLane:
             await self._app(scope, receive, send)
             return
         match scope["path"].split("/"):
-            case ["", "topics", topic]:
+            case ["", "topics", topic] if topic:
                 partition = None
-            case ["", "topics", topic, "partitions", partition]:
+            case ["", "topics", topic, "partitions", partition] if topic and partition:
                 pass
             case _:
                 await self._app(scope, receive, send)
@@ -51,4 +54,7 @@ class FastLane:
             response = error_response(as_http(error))
         except HttpError as error:
             response = error_response(error)
+        except Exception:
+            log.exception("%s failed", scope["path"])
+            response = error_response(unexpected())
         await response(scope, receive, send)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from starlette.requests import Request
 
 from ingest_api.bodies import Bodies
 from ingest_api.metrics import Metrics
+from ingest_api.replies import Replies
 from ingest_api.settings import LoadedSettings
 from lakelog.broker import Broker
 
@@ -25,22 +26,31 @@ class Gateway:
         self.settings = settings.gateway
         self.metrics = metrics
         self.bodies = Bodies(settings.gateway)
+        self.replies = Replies(settings.gateway)
         self.stopping = asyncio.Event()
 
     async def compute(self, size_bytes: int, work: Callable[[], T]) -> T:
         """Work on so many bytes, off the event loop if they are many."""
         return work() if size_bytes <= IN_PLACE_BYTES else await asyncio.to_thread(work)
 
-    async def unless_stopping(self, waiting: Awaitable[T]) -> T | None:
-        """The outcome of something that may wait long, or None as soon as the process is to stop."""
+    async def unless_stopping(self, waiting: Awaitable[T], reader: Request | None = None) -> T | None:
+        """The outcome of something that may wait long, or None as soon as the process is to stop or its reader left."""
         task = asyncio.ensure_future(waiting)
-        stop = asyncio.ensure_future(self.stopping.wait())
+        others = [asyncio.ensure_future(self.stopping.wait())]
+        if reader is not None:
+            others.append(asyncio.ensure_future(_gone(reader)))
         try:
-            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
-            task.cancel()
-            stop.cancel()
+            for each in (task, *others):
+                each.cancel()
+
+
+async def _gone(reader: Request) -> Literal[True]:
+    while (await reader.receive())["type"] != "http.disconnect":
+        pass
+    return True
 
 
 def gateway_of(request: Request) -> Gateway:

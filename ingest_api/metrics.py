@@ -45,7 +45,7 @@ class Metrics(Observer):
         self.bytes_out = counter("lakelog_topic_bytes_out", "Bytes of keys, values and headers fetched", "topic")
         self.commits = counter("lakelog_commits", "Commits of appended records", "topic")
         self.reads = counter("lakelog_reads", "Reads by fetches, out of memory or out of files", "source")
-        self.refused = counter("lakelog_http_refused", "Requests refused because there are too many", "reason")
+        self.refused = counter("lakelog_http_refused", "Requests refused because of a limit of the gateway", "reason")
         self.requests = counter("lakelog_http_requests", "Requests", "method", "route", "status")
         self.commit_seconds = self._histogram(
             "lakelog_commit_seconds", "From the end of gathering to the commit", SECONDS
@@ -58,7 +58,7 @@ class Metrics(Observer):
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.requests_active = Gauge("lakelog_http_requests_active", "Requests under way", registry=self.registry)
 
-    def watch(self, broker: Broker, body_bytes: Callable[[], int]) -> None:
+    def watch(self, broker: Broker, body_bytes: Callable[[], int], reply_bytes: Callable[[], int]) -> None:
         """Read the broker's topics and limits at every scrape from now on."""
         in_flight = Gauge(
             "lakelog_in_flight_bytes", "Bytes of records that wait for their commits", registry=self.registry
@@ -66,6 +66,8 @@ class Metrics(Observer):
         in_flight.set_function(lambda: broker.produce_path.in_flight.bytes)
         bodies = Gauge("lakelog_http_body_bytes", "Bytes of request bodies held", registry=self.registry)
         bodies.set_function(body_bytes)
+        replies = Gauge("lakelog_http_reply_bytes", "Bytes of fetched records held for readers", registry=self.registry)
+        replies.set_function(reply_bytes)
         hot = Gauge("lakelog_hot_tail_bytes", "Bytes of records held in memory", registry=self.registry)
         hot.set_function(lambda: broker.hot_tail.bytes)
         self.registry.register(_OpenTopics(broker))

@@ -9,24 +9,37 @@ from lakelog.broker import Broker
 from lakelog.fetch import Position
 
 NAMED = {"earliest": Position.EARLIEST, "latest": Position.LATEST}
+INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+_DIGITS_MOST = len(str(INT64_MAX))
+
+
+def parse_whole(text: str, most: int = INT64_MAX) -> int | None:
+    """The number that plain digits stand for, or None. Numbers of any length come in: most are looked at no further."""
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS_MOST or int(text) > most:
+        return None
+    return int(text)
 
 
 def parse_offset(text: str) -> int | Position:
     if text in NAMED:
         return NAMED[text]
-    if not text.isascii() or not text.isdecimal() or int(text) > INT64_MAX:
+    offset = parse_whole(text)
+    if offset is None:
         raise HttpError(422, f"offset is {text[:50]!r}; it is a number, earliest or latest")
-    return int(text)
+    return offset
 
 
 def parse_positions(text: str) -> dict[int, int | Position]:
     positions: dict[int, int | Position] = {}
     for item in filter(None, text.split(",")):
-        partition, colon, offset = item.partition(":")
-        if not colon or not partition.isascii() or not partition.isdecimal():
+        partition_text, colon, offset = item.partition(":")
+        partition = parse_whole(partition_text.strip(), INT32_MAX)
+        if not colon or partition is None:
             raise HttpError(422, f"{item[:50]!r} is no position; positions are written as 0:17,1:earliest")
-        positions[int(partition)] = parse_offset(offset)
+        if partition in positions:
+            raise HttpError(422, f"partition {partition} has two positions")
+        positions[partition] = parse_offset(offset.strip())
     return positions
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import sys
 from types import FrameType
@@ -15,6 +16,7 @@ from fastapi import FastAPI
 from ingest_api.app import create_app, front_of
 from ingest_api.gateway import Gateway
 from ingest_api.settings import LoadedSettings, split_address
+from lakelog.delta.store import open_store
 from lakelog.errors import ErrorCode, LakelogError
 
 SWITCH_SECONDS = 0.0005
@@ -34,7 +36,10 @@ class GatewayServer(uvicorn.Server):
         if isinstance(gateway, Gateway):
             # A signal may arrive in the middle of anything; the event is set where its waiters live.
             self._loop.call_soon_threadsafe(gateway.stopping.set)
-        super().handle_exit(sig, frame)
+        # Not the method that this stands for: it would have the process end by the signal once all is done, as if it
+        # had failed. A second Ctrl-C does not wait for anybody.
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -49,6 +54,8 @@ def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(GC_OBJECTS)
     app = create_app(settings)
+    # What can't be opened is said now, and not by a process that has greeted already.
+    open_store(settings.gateway.warehouse, settings.storage, fsync=settings.log.fsync)
     host, port = split_address(settings.gateway.http)
     listener = _listen(host, port)
     config = uvicorn.Config(
@@ -95,7 +102,7 @@ def _log_to_stderr(settings: LoadedSettings) -> None:
 
 
 def _greeting(host: str, port: int, settings: LoadedSettings) -> str:
-    url = f"http://{host}:{port}"
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     return f"""
 Lakelog serves {settings.gateway.warehouse} on {url}
 

@@ -52,6 +52,22 @@ class GatewaySettings(Settings):
         10_000,
         "How long a request waits for that room before it is refused with 429.",
     )
+    replies_bytes_max: int = row(
+        long_of(1),
+        64 * MIB,
+        "How many bytes of fetched records are held at the same time for readers who have yet to take them. Fetches "
+        "beyond wait for room.",
+    )
+    replies_wait_ms: int = row(
+        long_of(0),
+        10_000,
+        "How long a fetch waits for that room before it is refused with 429.",
+    )
+    reply_timeout_ms: int = row(
+        long_of(1),
+        60_000,
+        "How long a reader may leave the next piece of a reply untaken before its connection is closed.",
+    )
     request_records_max: int = row(
         int_of(1),
         1_000_000,

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from ingest_api.encoding.arrow_in import read_arrow
 from ingest_api.errors import HttpError
 from ingest_api.media import Embedded
+from ingest_api.positions import INT32_MAX, INT64_MAX
+from ingest_api.settings import GatewaySettings
 from lakelog.model.batch import NO_PARTITION, AnyRecords, ListRecords, from_arrow
-
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 _FIELDS = {name: attrgetter(name) for name in ("key", "value", "headers", "timestamp", "partition")}
 
@@ -80,11 +80,11 @@ _DECODERS: dict[Embedded, msgspec.json.Decoder[Any]] = {
 }
 
 
-def records_of(body: bytes, embedded: Embedded | None, partition: int | None, records_max: int) -> AnyRecords:
+def records_of(body: bytes, embedded: Embedded | None, partition: int | None, settings: GatewaySettings) -> AnyRecords:
     """The records of a body, for a partition if the path names one."""
     if embedded is None:
-        return _from_arrow(body, partition, records_max)
-    return _from_json(body, embedded, partition, records_max)
+        return _from_arrow(body, partition, settings)
+    return _from_json(body, embedded, partition, settings.request_records_max)
 
 
 def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_max: int) -> ListRecords:
@@ -96,7 +96,8 @@ def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_m
         raise HttpError(400, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise HttpError(422, "the body has values that are nested too deep") from None
-    if decoded.key_schema or decoded.key_schema_id or decoded.value_schema or decoded.value_schema_id:
+    schemas = (decoded.key_schema, decoded.key_schema_id, decoded.value_schema, decoded.value_schema_id)
+    if any(schema is not None for schema in schemas):
         raise HttpError(422, "schemas are not taken here; send the records without key_schema and value_schema")
     records: list[_Record] = decoded.records
     _check_count(len(records), records_max)
@@ -159,15 +160,9 @@ def _partitions(chosen: list[int | None] | None, count: int, partition: int | No
     return [other if number is None else number for number in chosen]
 
 
-def _from_arrow(body: bytes, partition: int | None, records_max: int) -> AnyRecords:
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
-            table = stream.read_all()
-        # A body may say anything of its own buffers: nothing looks into them before this has.
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise HttpError(400, f"the body is not an Arrow stream: {error}") from None
-    _check_count(table.num_rows, records_max)
+def _from_arrow(body: bytes, partition: int | None, settings: GatewaySettings) -> AnyRecords:
+    table = read_arrow(body, settings.body_bytes_max)
+    _check_count(table.num_rows, settings.request_records_max)
     if partition is not None:
         if "partition" in table.schema.names:
             raise HttpError(422, "the path names the partition, so the column 'partition' must not be there")

@@ -12,10 +12,13 @@ from starlette.responses import Response
 
 from ingest_api.gateway import gateway_of
 from ingest_api.media import JSON
-from ingest_api.routes.fetch import INT32_MAX, TopicName
+from ingest_api.positions import INT32_MAX
+from ingest_api.routes.direct import BoundedRoute
+from ingest_api.routes.fetch import TopicName
+from ingest_api.routes.schemas import CONFIGS, LOG_STARTS, TOPIC, answered
 from lakelog.model.topic import TopicDescription
 
-router = APIRouter(prefix="/admin/topics", tags=["admin"])
+router = APIRouter(prefix="/admin/topics", tags=["admin"], route_class=BoundedRoute)
 
 ConfigText = str | int | float | bool
 Partitions = Annotated[int, Field(ge=1, le=INT32_MAX)]
@@ -48,14 +51,16 @@ class RecordsBefore(Strict):
     ]
 
 
-@router.post("", status_code=201, summary="Create a topic", response_class=Response)
+@router.post(
+    "", status_code=201, summary="Create a topic", response_class=Response, responses=answered(TOPIC, JSON, status=201)
+)
 async def create(request: Request, new: NewTopic) -> Response:
     admin = gateway_of(request).broker.admin
     described = await admin.create_topic(new.topic_name, new.partitions_count, _texts(new.config))
     return _json(_description(described), 201)
 
 
-@router.get("/{topic}", summary="Describe a topic in full", response_class=Response)
+@router.get("/{topic}", summary="Describe a topic in full", response_class=Response, responses=answered(TOPIC, JSON))
 async def describe(request: Request, topic: TopicName) -> Response:
     return _json(_description(await gateway_of(request).broker.admin.describe_topic(topic)))
 
@@ -66,25 +71,42 @@ async def delete(request: Request, topic: TopicName) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/{topic}/configs", summary="A topic's configuration", response_class=Response)
+@router.get(
+    "/{topic}/configs", summary="A topic's configuration", response_class=Response, responses=answered(CONFIGS, JSON)
+)
 async def configs(request: Request, topic: TopicName) -> Response:
     described = await gateway_of(request).broker.admin.describe_topic(topic)
     return _json(_description(described)["configs"])
 
 
-@router.patch("/{topic}/configs", summary="Change a topic's configuration", response_class=Response)
+@router.patch(
+    "/{topic}/configs",
+    summary="Change a topic's configuration",
+    response_class=Response,
+    responses=answered(CONFIGS, JSON),
+)
 async def alter_configs(request: Request, topic: TopicName, change: ConfigChange) -> Response:
     admin = gateway_of(request).broker.admin
     await admin.alter_config(topic, _texts(change.set), change.unset)
     return _json(_description(await admin.describe_topic(topic))["configs"])
 
 
-@router.post("/{topic}/partitions", summary="Give a topic more partitions", response_class=Response)
+@router.post(
+    "/{topic}/partitions",
+    summary="Give a topic more partitions",
+    response_class=Response,
+    responses=answered(TOPIC, JSON),
+)
 async def add_partitions(request: Request, topic: TopicName, count: PartitionCount) -> Response:
     return _json(_description(await gateway_of(request).broker.admin.add_partitions(topic, count.partitions_count)))
 
 
-@router.post("/{topic}/delete-records", summary="Let go of old records", response_class=Response)
+@router.post(
+    "/{topic}/delete-records",
+    summary="Let go of old records",
+    response_class=Response,
+    responses=answered(LOG_STARTS, JSON),
+)
 async def delete_records(request: Request, topic: TopicName, before: RecordsBefore) -> Response:
     starts = await gateway_of(request).broker.admin.delete_records(topic, before.offsets)
     return _json({"log_start_offsets": {str(partition): offset for partition, offset in starts.items()}})

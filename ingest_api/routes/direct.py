@@ -1,21 +1,43 @@
-"""A route that hands its handler the request and nothing else, for the path that thousands of requests a second take.
+"""Kinds of routes: how a request gets from its path to its handler.
 
-Parameters are the handler's to read, and what they are is said to the API's description by hand.
+A direct route hands its handler the request and nothing else, for the path that thousands of requests a second take:
+parameters are the handler's to read, and what they are is said to the API's description by hand. A bounded route leaves
+all of that to FastAPI, but has the body read within the limits that hold for every body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message
+
+from ingest_api.gateway import gateway_of
 
 
 class DirectRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         return self.endpoint
+
+
+class BoundedRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def within_limits(request: Request) -> Response:
+            if request.method not in ("POST", "PATCH"):
+                return await handle(request)
+            async with gateway_of(request).bodies.read(request) as body:
+
+                async def whole() -> Message:
+                    return {"type": "http.request", "body": body, "more_body": False}
+
+                return await handle(Request(request.scope, whole))
+
+        return within_limits
 
 
 def path_parameter(name: str, kind: str, doc: str) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
+import pyarrow as pa
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,10 +14,10 @@ from starlette.responses import Response
 from ingest_api import media
 from ingest_api.encoding.records_out import arrow_stream, json_list
 from ingest_api.gateway import Gateway, gateway_of
-from ingest_api.positions import INT64_MAX, format_positions, parse_offset, parse_positions, resolve
+from ingest_api.positions import INT32_MAX, INT64_MAX, format_positions, parse_offset, parse_positions, resolve
+from ingest_api.replies import Held
+from ingest_api.routes.schemas import FETCHED
 from lakelog.fetch import Fetched, FetchFrom
-
-INT32_MAX = 2**31 - 1
 
 TopicName = Annotated[str, Path(description="The topic's name")]
 PartitionNumber = Annotated[int, Path(description="The partition's number", ge=0, le=INT32_MAX)]
@@ -42,7 +43,12 @@ class Wanted:
     timeout_ms: int
 
 
-@router.get("/topics/{topic}/partitions/{partition}/records", summary="Fetch from a partition", response_class=Response)
+@router.get(
+    "/topics/{topic}/partitions/{partition}/records",
+    summary="Fetch from a partition",
+    response_class=Response,
+    responses=FETCHED,
+)
 async def fetch_partition(
     request: Request,
     topic: TopicName,
@@ -56,16 +62,17 @@ async def fetch_partition(
     gateway = gateway_of(request)
     kind = media.negotiate(request.headers.get("accept", ""), tuple(media.RECORDS_OUT))
     start = await resolve(gateway.broker, topic, partition, parse_offset(offset), timestamp)
-    (reply,) = await _fetch(gateway, topic, {partition: start}, Wanted(max_bytes, min_bytes, timeout))
-    headers = {
-        "Lakelog-High-Watermark": str(reply.high_watermark),
-        "Lakelog-Log-Start-Offset": str(reply.log_start_offset),
-        "Lakelog-Next-Offset": str(reply.next_offset),
-    }
-    return await _response(gateway, [reply], kind, headers)
+    return await _answer(
+        request, topic, {partition: start}, Wanted(max_bytes, min_bytes, timeout), kind, _partition_headers
+    )
 
 
-@router.get("/topics/{topic}/records", summary="Fetch from all partitions of a topic", response_class=Response)
+@router.get(
+    "/topics/{topic}/records",
+    summary="Fetch from all partitions of a topic",
+    response_class=Response,
+    responses=FETCHED,
+)
 async def fetch_topic(
     request: Request,
     topic: TopicName,
@@ -79,13 +86,24 @@ async def fetch_topic(
     gateway = gateway_of(request)
     kind = media.negotiate(request.headers.get("accept", ""), tuple(media.RECORDS_OUT))
     starts = await topic_positions(gateway, topic, positions, offset, timestamp)
-    replies = await _fetch(gateway, topic, starts, Wanted(max_bytes, min_bytes, timeout))
-    headers = {
+    return await _answer(request, topic, starts, Wanted(max_bytes, min_bytes, timeout), kind, _topic_headers)
+
+
+def _partition_headers(replies: Sequence[Fetched]) -> dict[str, str]:
+    (reply,) = replies
+    return {
+        "Lakelog-High-Watermark": str(reply.high_watermark),
+        "Lakelog-Log-Start-Offset": str(reply.log_start_offset),
+        "Lakelog-Next-Offset": str(reply.next_offset),
+    }
+
+
+def _topic_headers(replies: Sequence[Fetched]) -> dict[str, str]:
+    return {
         "Lakelog-High-Watermark": format_positions({reply.partition: reply.high_watermark for reply in replies}),
         "Lakelog-Log-Start-Offset": format_positions({reply.partition: reply.log_start_offset for reply in replies}),
         "Lakelog-Next-Offset": format_positions({reply.partition: reply.next_offset for reply in replies}),
     }
-    return await _response(gateway, replies, kind, headers)
 
 
 async def topic_positions(
@@ -107,30 +125,64 @@ async def topic_positions(
     }
 
 
-async def _fetch(gateway: Gateway, topic: str, starts: dict[int, int], wanted: Wanted) -> list[Fetched]:
+async def _answer(
+    request: Request,
+    topic: str,
+    starts: Mapping[int, int],
+    wanted: Wanted,
+    kind: str,
+    headers_of: Callable[[Sequence[Fetched]], dict[str, str]],
+) -> Response:
+    gateway = gateway_of(request)
     settings = gateway.broker.settings
-    requests = [FetchFrom(topic, partition, start, wanted.max_bytes) for partition, start in starts.items()]
     # What is allowed for one partition is allowed for all of them together, if nobody says.
-    limit = min(wanted.max_bytes or max(settings.fetch_partition_max_bytes, 1), settings.fetch_max_bytes)
+    limit = min(wanted.max_bytes or settings.fetch_partition_max_bytes, settings.fetch_max_bytes)
+    async with gateway.replies.hold(limit) as held:
+        replies = await _fetch(request, held, topic, starts, wanted, limit)
+        return held.response(await _body(gateway, replies, kind), kind, headers_of(replies))
 
-    async def read(wait_ms: int) -> list[Fetched]:
-        return await gateway.broker.fetch(requests, max_bytes=limit, min_bytes=wanted.min_bytes, max_wait_ms=wait_ms)
 
+async def _fetch(
+    request: Request, held: Held, topic: str, starts: Mapping[int, int], wanted: Wanted, limit: int
+) -> list[Fetched]:
+    """What is there now, and if that is not enough what arrives in time. Who waits holds no more room than it has."""
+    gateway = gateway_of(request)
+
+    async def read(positions: Mapping[int, int], max_bytes: int, min_bytes: int, wait_ms: int) -> list[Fetched]:
+        requests = [FetchFrom(topic, partition, start, max_bytes) for partition, start in positions.items()]
+        replies = await gateway.broker.fetch(requests, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_ms=wait_ms)
+        for reply in replies:
+            if reply.error is not None:
+                raise reply.error
+        return replies
+
+    replies = await read(starts, limit, 0, 0)
+    size = _size(replies)
+    held.resize(size)
     wait_ms = min(wanted.timeout_ms, gateway.settings.request_timeout_ms)
-    replies = await gateway.unless_stopping(read(wait_ms)) if wait_ms else None
-    if replies is None:
-        replies = await read(0)
-    for reply in replies:
-        if reply.error is not None:
-            raise reply.error
-    return replies
+    cut_short = any(reply.next_offset < reply.high_watermark for reply in replies)
+    if not wait_ms or size >= min(wanted.min_bytes, limit) or cut_short:
+        return replies
+    ends = {reply.partition: reply.next_offset for reply in replies}
+    more = await gateway.unless_stopping(read(ends, limit - size, wanted.min_bytes - size, wait_ms), request)
+    # The first record of a fetch comes whatever its size, but this one would not be the first.
+    if more is None or (size and size + _size(more) > limit):
+        return replies
+    held.resize(size + _size(more))
+    return [_joined(*pair) for pair in zip(replies, more, strict=True)]
 
 
-async def _response(gateway: Gateway, replies: Sequence[Fetched], kind: str, headers: dict[str, str]) -> Response:
+def _size(replies: Sequence[Fetched]) -> int:
+    return sum(reply.size_bytes for reply in replies)
+
+
+def _joined(first: Fetched, then: Fetched) -> Fetched:
+    rows = pa.concat_tables((first.rows, then.rows))
+    return replace(then, rows=rows, size_bytes=first.size_bytes + then.size_bytes)
+
+
+async def _body(gateway: Gateway, replies: Sequence[Fetched], kind: str) -> bytes | memoryview:
     embedded = media.RECORDS_OUT[kind]
-    size = sum(reply.size_bytes for reply in replies)
     if embedded is None:
-        body: bytes | memoryview = memoryview(await gateway.compute(size, lambda: arrow_stream(replies)))
-    else:
-        body = await gateway.compute(size, lambda: json_list(replies, embedded))
-    return Response(body, headers=headers, media_type=kind)
+        return memoryview(await gateway.compute(_size(replies), lambda: arrow_stream(replies)))
+    return await gateway.compute(_size(replies), lambda: json_list(replies, embedded))

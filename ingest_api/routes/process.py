@@ -11,13 +11,16 @@ from starlette.responses import JSONResponse, Response
 from ingest_api import metrics
 from ingest_api.errors import HttpError
 from ingest_api.gateway import gateway_of
+from ingest_api.routes.schemas import TEXT, an_object, answered
 from ingest_api.routes.topics import v2_reply
 from lakelog.delta.store import StoreRefused, StoreUnavailable
 
 router = APIRouter(tags=["process"])
 
 
-@router.get("/", summary="What this is", response_class=Response)
+@router.get(
+    "/", summary="What this is", response_class=Response, responses=answered(an_object(name=TEXT, version=TEXT))
+)
 async def root(request: Request) -> Response:
     return v2_reply(request, {"name": "lakelog", "version": version("lakelog")})
 
@@ -39,7 +42,7 @@ async def ready(request: Request) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response, responses=answered(TEXT, "text/plain"))
 async def prometheus(request: Request) -> Response:
     return Response(gateway_of(request).metrics.text(), media_type=metrics.CONTENT_TYPE)
 

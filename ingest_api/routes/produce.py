@@ -14,8 +14,9 @@ from ingest_api.encoding.records_in import records_of
 from ingest_api.encoding.replies import offsets_reply, ranges_reply
 from ingest_api.errors import HttpError
 from ingest_api.gateway import Gateway, gateway_of
-from ingest_api.positions import INT64_MAX, parse_exact
+from ingest_api.positions import INT32_MAX, INT64_MAX, parse_exact, parse_whole
 from ingest_api.routes.direct import DirectRoute, optional_parameter, path_parameter
+from ingest_api.routes.schemas import ERRORS, PRODUCED
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerBatch
 from lakelog.log.stamp import Appended
@@ -23,7 +24,6 @@ from lakelog.model.batch import AnyRecords
 from lakelog.produce import Acks
 
 ACKS = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
-INT32_MAX = 2**31 - 1
 INT16_MAX = 2**15 - 1
 TOPIC_PATH = "/topics/{topic}"
 PARTITION_PATH = "/topics/{topic}/partitions/{partition}"
@@ -40,8 +40,7 @@ async def produce(request: Request, topic: str, partition_text: str | None) -> R
     acks, timeout_ms = _acks(request), _timeout_ms(request, gateway)
     producer, expected = _producer(headers), _expected_offsets(headers, partition)
     async with gateway.bodies.read(request) as body:
-        most = gateway.settings.request_records_max
-        records = await gateway.compute(len(body), lambda: records_of(body, embedded, partition, most))
+        records = await gateway.compute(len(body), lambda: records_of(body, embedded, partition, gateway.settings))
         appended = await _append(gateway, topic, records, acks, producer, expected, timeout_ms)
     if appended is None:
         return Response(status_code=204)
@@ -112,15 +111,17 @@ def _expected_offsets(headers: HeaderMap, partition: int | None) -> dict[int, in
 
 
 def _partition(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text[:20]) > INT32_MAX:
+    partition = parse_whole(text, INT32_MAX)
+    if partition is None:
         raise HttpError(404, f"there is no partition {text[:50]!r}", 40402)
-    return int(text)
+    return partition
 
 
 def _whole(name: str, text: str, least: int, most: int) -> int:
-    if not text.isascii() or not text.isdecimal() or not least <= int(text[:20]) <= most:
+    number = parse_whole(text, most)
+    if number is None or number < least:
         raise HttpError(422, f"{name} is {text[:50]!r}; it is a number from {least} to {most}")
-    return int(text)
+    return number
 
 
 def _described(*more: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _described(*more: dict[str, Any]) -> dict[str, Any]:
     header: dict[str, Any] = {
         "type": "object",
         "required": ["key"],
-        "properties": {"key": {"type": "string"}, "value": {"type": "string", "nullable": True, "format": "byte"}},
+        "properties": {"key": {"type": "string"}, "value": {"type": ["string", "null"], "format": "byte"}},
         "additionalProperties": False,
     }
 
@@ -163,9 +164,9 @@ def _described(*more: dict[str, Any]) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "content": {
-                media.Embedded.BINARY.media_type: body({"type": "string", "format": "byte", "nullable": True}),
+                media.Embedded.BINARY.media_type: body({"type": ["string", "null"], "format": "byte"}),
                 media.Embedded.JSON.media_type: body({}),
-                media.Embedded.TEXT.media_type: body({"type": "string", "nullable": True}),
+                media.Embedded.TEXT.media_type: body({"type": ["string", "null"]}),
                 media.JSON: body({}),
                 media.ARROW: {"schema": {"type": "string", "format": "binary"}},
             },
@@ -181,17 +182,12 @@ async def produce_to_partition(request: Request) -> Response:
     return await produce(request, request.path_params["topic"], request.path_params["partition"])
 
 
-def register(app: FastAPI, responses: dict[int | str, dict[str, Any]]) -> None:
+def register(app: FastAPI) -> None:
     """The paths as the API's description has them."""
     partition = path_parameter("partition", "integer", "The partition's number")
     for path, handler, summary, described in (
         (TOPIC_PATH, produce_to_topic, "Append records to a topic", _described()),
-        (
-            "/topics/{topic}/partitions/{partition}",
-            produce_to_partition,
-            "Append to a partition",
-            _described(partition),
-        ),
+        (PARTITION_PATH, produce_to_partition, "Append to a partition", _described(partition)),
     ):
         app.router.add_api_route(
             path,
@@ -200,7 +196,7 @@ def register(app: FastAPI, responses: dict[int | str, dict[str, Any]]) -> None:
             summary=summary,
             tags=["produce"],
             response_class=Response,
-            responses=responses,
+            responses={**PRODUCED, **ERRORS},
             openapi_extra=described,
             route_class_override=DirectRoute,
         )

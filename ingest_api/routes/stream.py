@@ -6,7 +6,7 @@ the stream between two records, and each event's id is the place to go on from.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Annotated
 
@@ -22,7 +22,9 @@ from ingest_api.errors import HttpError, as_http, error_body
 from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.media import Embedded
 from ingest_api.positions import parse_exact, parse_offset, resolve
+from ingest_api.replies import pieces_of
 from ingest_api.routes.fetch import Offset, PartitionNumber, Positions, Timestamp, TopicName, topic_positions
+from ingest_api.routes.schemas import STREAMED
 from lakelog.errors import LakelogError
 from lakelog.fetch import Fetched, FetchFrom
 
@@ -35,7 +37,10 @@ router = APIRouter(tags=["stream"])
 
 
 @router.get(
-    "/topics/{topic}/partitions/{partition}/stream", summary="Follow a partition", response_class=StreamingResponse
+    "/topics/{topic}/partitions/{partition}/stream",
+    summary="Follow a partition",
+    response_class=StreamingResponse,
+    responses=STREAMED,
 )
 async def stream_partition(
     request: Request,
@@ -54,7 +59,12 @@ async def stream_partition(
     return _response(request, follower)
 
 
-@router.get("/topics/{topic}/stream", summary="Follow all partitions of a topic", response_class=StreamingResponse)
+@router.get(
+    "/topics/{topic}/stream",
+    summary="Follow all partitions of a topic",
+    response_class=StreamingResponse,
+    responses=STREAMED,
+)
 async def stream_topic(
     request: Request,
     topic: TopicName,
@@ -103,51 +113,53 @@ class Follower:
         self._every = every  # partitions that are added meanwhile are followed too
         self._turn = 0
 
-    async def lines(self) -> AsyncIterator[bytes]:
-        async with aclosing(self._chunks()) as chunks:
-            async for chunk in chunks:
-                if chunk is None:
-                    yield b"\n"
-                elif isinstance(chunk, HttpError):
-                    yield error_body(chunk) + b"\n"
-                else:
-                    yield json_lines(chunk, self._embedded)
+    def lines(self) -> AsyncIterator[bytes | memoryview]:
+        return self._body(
+            b"\n", lambda chunk: json_lines(chunk, self._embedded), lambda error: error_body(error) + b"\n"
+        )
 
-    async def events(self) -> AsyncIterator[bytes]:
-        async with aclosing(self._chunks()) as chunks:
-            async for chunk in chunks:
-                if chunk is None:
-                    yield b": nothing new\n\n"
-                elif isinstance(chunk, HttpError):
-                    yield b"event: error\ndata: " + error_body(chunk) + b"\n\n"
-                else:
-                    yield events(chunk, self._embedded, self._event_ids(chunk))
+    def events(self) -> AsyncIterator[bytes | memoryview]:
+        return self._body(
+            b": nothing new\n\n",
+            lambda chunk: events(chunk, self._embedded, self._event_ids(chunk)),
+            lambda error: b"event: error\ndata: " + error_body(error) + b"\n\n",
+        )
 
-    async def _chunks(self) -> AsyncGenerator[Fetched | HttpError | None]:
-        """Records of one partition at a time; None for a sign of life; an error, which is the last."""
+    async def _body(
+        self, idle: bytes, written: Callable[[Fetched], bytes], refusal: Callable[[HttpError], bytes]
+    ) -> AsyncIterator[bytes | memoryview]:
+        """The reply is long under way when something goes wrong, so that is the last thing it says."""
+        try:
+            async with aclosing(self._chunks()) as chunks:
+                async for chunk in chunks:
+                    if chunk is None:
+                        yield idle
+                        continue
+                    body = written(chunk)
+                    async with self._gateway.replies.hold(len(body)):
+                        for piece in pieces_of(body):
+                            yield piece
+        except LakelogError as error:
+            yield refusal(as_http(error))
+        except HttpError as error:  # a record that the reader's format can't write
+            yield refusal(error)
+
+    async def _chunks(self) -> AsyncGenerator[Fetched | None]:
+        """Records of one partition at a time; None for a sign of life."""
         gateway = self._gateway
-        while not gateway.stopping.is_set():
-            try:
-                fetched = await gateway.unless_stopping(self._fetch())
-                if fetched is None:
-                    return
-                chunks = [self._cut(reply) for reply in fetched if reply.rows.num_rows]
-                if not chunks:
-                    self._step_over(fetched)
-                    yield None
-                for chunk in chunks:
-                    if chunk.rows.num_rows:
-                        yield chunk
-                    # The ids of a chunk are made from where the reader stood before it.
-                    self._positions[chunk.partition] = chunk.next_offset
-            except LakelogError as error:
-                yield as_http(error)
+        while not gateway.stopping.is_set() and self._left != 0:
+            fetched = await gateway.unless_stopping(self._fetch())
+            if fetched is None:
                 return
-            except HttpError as error:  # a record that the reader's format can't write
-                yield error
-                return
-            if self._left == 0:
-                return
+            chunks = [self._cut(reply) for reply in fetched if reply.rows.num_rows]
+            if not chunks:
+                self._step_over(fetched)
+                yield None
+            for chunk in chunks:
+                if chunk.rows.num_rows:
+                    yield chunk
+                # The ids of a chunk are made from where the reader stood before it.
+                self._positions[chunk.partition] = chunk.next_offset
 
     async def _fetch(self) -> list[Fetched]:
         topic = await self._gateway.broker.topics.get(self._topic)

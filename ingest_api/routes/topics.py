@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ingest_api import media
 from ingest_api.gateway import gateway_of
 from ingest_api.routes.fetch import PartitionNumber, TopicName
+from ingest_api.routes.schemas import NUMBER, TEXT, V2_OFFSETS, V2_PARTITION, V2_TOPIC, a_list, an_object, answered
 from lakelog.errors import UnknownPartition
 from lakelog.fetch import Position
 from lakelog.model.topic import TopicDescription
@@ -26,29 +27,41 @@ def v2_reply(request: Request, content: Any) -> Response:
     return Response(msgspec.json.encode(content), media_type=kind)
 
 
-@router.get("/brokers", summary="List brokers", response_class=Response)
+@router.get(
+    "/brokers", summary="List brokers", response_class=Response, responses=answered(an_object(brokers=a_list(NUMBER)))
+)
 async def brokers(request: Request) -> Response:
     return v2_reply(request, {"brokers": [BROKER]})
 
 
-@router.get("/topics", summary="List topics", response_class=Response)
+@router.get("/topics", summary="List topics", response_class=Response, responses=answered(a_list(TEXT)))
 async def topics(request: Request) -> Response:
     return v2_reply(request, await gateway_of(request).broker.admin.list_topics())
 
 
-@router.get("/topics/{topic}", summary="Describe a topic", response_class=Response)
+@router.get("/topics/{topic}", summary="Describe a topic", response_class=Response, responses=answered(V2_TOPIC))
 async def topic(request: Request, topic: TopicName) -> Response:
     described = await gateway_of(request).broker.admin.describe_topic(topic)
     configs = {entry.name: entry.value for entry in described.config.describe()}
     return v2_reply(request, {"name": described.name, "configs": configs, "partitions": _partitions(described)})
 
 
-@router.get("/topics/{topic}/partitions", summary="List the partitions of a topic", response_class=Response)
+@router.get(
+    "/topics/{topic}/partitions",
+    summary="List the partitions of a topic",
+    response_class=Response,
+    responses=answered(a_list(V2_PARTITION)),
+)
 async def partitions(request: Request, topic: TopicName) -> Response:
     return v2_reply(request, _partitions(await gateway_of(request).broker.admin.describe_topic(topic)))
 
 
-@router.get("/topics/{topic}/partitions/{partition}", summary="Describe a partition", response_class=Response)
+@router.get(
+    "/topics/{topic}/partitions/{partition}",
+    summary="Describe a partition",
+    response_class=Response,
+    responses=answered(V2_PARTITION),
+)
 async def partition(request: Request, topic: TopicName, partition: PartitionNumber) -> Response:
     all_of_them = _partitions(await gateway_of(request).broker.admin.describe_topic(topic))
     if partition >= len(all_of_them):
@@ -56,7 +69,12 @@ async def partition(request: Request, topic: TopicName, partition: PartitionNumb
     return v2_reply(request, all_of_them[partition])
 
 
-@router.get("/topics/{topic}/partitions/{partition}/offsets", summary="First and next offset", response_class=Response)
+@router.get(
+    "/topics/{topic}/partitions/{partition}/offsets",
+    summary="First and next offset",
+    response_class=Response,
+    responses=answered(V2_OFFSETS),
+)
 async def offsets(request: Request, topic: TopicName, partition: PartitionNumber) -> Response:
     broker = gateway_of(request).broker
     first = await broker.offset_at(topic, partition, Position.EARLIEST)

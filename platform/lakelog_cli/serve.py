@@ -18,12 +18,20 @@ from rich.table import Table
 
 from ingest_api.server import serve as serve_until_stopped
 from ingest_api.settings import ENVIRONMENT_PREFIX, LoadedSettings, all_rows, load_settings
-from lakelog.config import ConfigRow
+from lakelog.config import ConfigEntry, ConfigRow
 from lakelog.errors import LakelogError
 
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="A TOML file with settings, and a table named storage for the options of the store."),
+]
+NoMaintenance = Annotated[
+    bool,
+    typer.Option(
+        "--no-maintenance",
+        envvar=f"{ENVIRONMENT_PREFIX}NO_MAINTENANCE",
+        help="Leave retention, compaction, merging and vacuum to another schedule.",
+    ),
 ]
 
 
@@ -49,10 +57,11 @@ def _flag(name: str, row: ConfigRow) -> Any:
 
 def serve(config: ConfigFile = None, **flags: str | None) -> None:
     """Serve a warehouse over HTTP until told to stop."""
+    settings = _load(flags, config)
     try:
-        serve_until_stopped(_load(flags, config))
+        serve_until_stopped(settings)
     except LakelogError as error:
-        raise _failure(error) from None
+        raise _failure(error, 1) from None
 
 
 def show_config(
@@ -61,14 +70,11 @@ def show_config(
     **flags: str | None,
 ) -> None:
     """Show every setting: its value, where that came from, and what it does."""
-    try:
-        settings = _load(flags, config)
-    except LakelogError as error:
-        raise _failure(error) from None
+    settings = _load(flags, config)
     if as_json:
         for entry in settings.describe():
             source = settings.sources.get(entry.name, "default")
-            typer.echo(json.dumps({"name": entry.name, "value": entry.value, "source": source, "doc": entry.doc}))
+            typer.echo(json.dumps(_shown(entry, source)))
         return
     table = Table("setting", "value", "from", "what it does", show_lines=False)
     for entry in settings.describe():
@@ -76,14 +82,22 @@ def show_config(
     Console().print(table)
 
 
+def _shown(entry: ConfigEntry, source: str) -> dict[str, str]:
+    return {"name": entry.name, "value": entry.value, "default": entry.default, "source": source, "doc": entry.doc}
+
+
 def _load(flags: Mapping[str, str | None], config: Path | None) -> LoadedSettings:
     given = {name: text for name, text in flags.items() if text is not None}
-    return load_settings(given, os.environ, config)
+    try:
+        return load_settings(given, os.environ, config)
+    except LakelogError as error:
+        # As for a wrong argument: what is wrong is how the command was called.
+        raise _failure(error, 2) from None
 
 
-def _failure(error: LakelogError) -> typer.Exit:
+def _failure(error: LakelogError, exit_code: int) -> typer.Exit:
     typer.echo(f"lakelog: {error.message}", err=True)
-    return typer.Exit(1)
+    return typer.Exit(exit_code)
 
 
 def register(app: typer.Typer) -> None:

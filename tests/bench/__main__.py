@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.bench import append, fetch, growth, latency, memory
+from tests.bench import append, fetch, gateway, growth, latency, memory
 
 BENCHMARKS = {
     "append": append.run,
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "latency": latency.run,
     "growth": growth.run,
     "memory": memory.run,
+    "gateway": gateway.run,
 }
 
 

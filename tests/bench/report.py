@@ -63,13 +63,14 @@ def resident_mb() -> float:
 
 
 def sample_records(count: int, *, value_bytes: int = 100, seed: int = 7) -> Records:
-    """Records with values that look like short JSON documents: neither noise nor one text over and over."""
+    """Records whose values are JSON documents from 100 bytes on: neither noise nor one text over and over."""
     random = np.random.default_rng(seed)
     digits = random.integers(0, 10, size=(count, value_bytes), dtype=np.uint8) + ord("0")
     frame = np.frombuffer(
-        b'{"sensor": "thermometer", "place": "north hall", "state": "ok", "reading": ', dtype=np.uint8
+        b'{"sensor": "thermometer", "place": "north hall", "state": "ok", "reading": 1', dtype=np.uint8
     )
     digits[:, : len(frame)] = frame[:value_bytes]
+    digits[:, -1] = ord("}")
     offsets = np.arange(0, (count + 1) * value_bytes, value_bytes, dtype=np.int32)
     values = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits.tobytes())])
     return from_arrow(pa.RecordBatch.from_arrays([values], names=["value"]))

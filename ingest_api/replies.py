@@ -1,0 +1,92 @@
+"""Replies with records in them: how many bytes of them there are at the same time, and how they leave.
+
+A reader that takes its reply slowly keeps it in memory. So a reply takes room before its records are read, keeps as
+much as it turns out to need, and gives it back when it has been handed to the connection. It is handed over in pieces,
+because a connection would take all of it at once and keep it where nobody counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ingest_api.settings import GatewaySettings
+from lakelog.flow import Room
+
+PIECE_BYTES = 256 * 1024
+
+
+class Replies:
+    """What the replies of all requests share."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.room = Room(settings.replies_bytes_max, settings.replies_wait_ms, "replies_bytes_max")
+
+    def hold(self, size: int) -> Held:
+        return Held(self.room, size)
+
+
+class Held:
+    """The room of one reply, as a context. A response that is made inside of it takes it over."""
+
+    def __init__(self, room: Room, size: int) -> None:
+        self._room = room
+        self._size = size
+        self._handed_over = False
+
+    def resize(self, size: int) -> None:
+        """The reply is so large by now: it is here already, so it does not ask."""
+        if size > self._size:
+            self._room.claim(size - self._size)
+        elif size < self._size:
+            self._room.leave(self._size - size)
+        self._size = size
+
+    def response(self, body: bytes | memoryview, media_type: str, headers: Mapping[str, str]) -> Response:
+        self.resize(len(body))
+        self._handed_over = True
+        return HeldResponse(self, body, media_type, headers)
+
+    def release(self) -> None:
+        self.resize(0)
+
+    async def __aenter__(self) -> Self:
+        await self._room.enter(self._size)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._handed_over:
+            self.release()
+
+
+class HeldResponse(Response):
+    """A body that leaves in pieces, and whose room is given back with the last of them."""
+
+    def __init__(self, held: Held, body: bytes | memoryview, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(body, headers=headers, media_type=media_type)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for piece in pieces_of(self.body):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            # Nothing is left to send, but this waits until the connection has let go of what came before.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._held.release()
+
+
+def pieces_of(body: bytes | memoryview) -> Iterator[bytes | memoryview]:
+    if len(body) <= PIECE_BYTES:
+        yield body
+        return
+    whole = memoryview(body)
+    for start in range(0, len(whole), PIECE_BYTES):
+        yield whole[start : start + PIECE_BYTES]

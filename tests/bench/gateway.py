@@ -1,0 +1,185 @@
+"""How fast the gateway takes records in and gives them out, beside a Kafka broker if there is one to compare with.
+
+LAKELOG_PEERS names a folder with `kafka-up.sh`, `kafka-down.sh` and `kafka_bench.py`, which writes a JSON line a run
+with the records a second (`rec_s`) of Kafka's own performance tools. Without it the figures stand alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from lakelog.client import LakelogClient
+from lakelog_cli.local_gateway import LocalGateway
+from tests.bench.load import Load, Outcome, request
+from tests.bench.load import run as send
+from tests.bench.report import figure, headline, milliseconds, rate, sample_records, scratch_folder
+
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/vnd.kafka.json.v2+json"
+BINARY = "application/vnd.kafka.binary.v2+json"
+SECONDS = 5.0
+FETCHED_RECORDS = 2_000_000
+FETCH_BYTES = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Records a second of Kafka's producer-perf-test and consumer-perf-test, in this run."""
+
+    produce: float
+    fetch: float
+
+
+def run() -> None:
+    headline("gateway: records of 100 bytes over HTTP, acks=all")
+    kafka = _kafka()
+    if kafka is not None:
+        figure("Kafka, producer-perf-test, 128 KiB batches (K)", rate(kafka.produce, 1))
+        figure("Kafka, consumer-perf-test (C)", rate(kafka.fetch, 1))
+    with scratch_folder() as folder, LocalGateway(folder / "warehouse", folder / "gateway.log", None) as gateway:
+        with LakelogClient(gateway.url) as client:
+            client.create_topic("bench", 1)
+            client.create_topic("quiet", 1)
+            client.create_topic("fetched", 1)
+        _lone(gateway.url)
+        _one_a_request(gateway.url)
+        _produce(gateway.url, kafka)
+        _fetch(gateway.url, kafka)
+        figure("most resident memory of the gateway", f"{_peak_mb(gateway.process.pid):,.0f} MB", aim="under 600 MB")
+
+
+def _lone(url: str) -> None:
+    outcome = send(Load(url, [_body(url, "quiet", JSON, 1)], connections=1, seconds=SECONDS))
+    figure("a lone record", milliseconds(outcome.latencies_s), aim="p50 under 6 ms")
+    _seen(url)
+
+
+def _seen(url: str) -> None:
+    """From before the send until a fetch that was waiting has the record."""
+    samples: list[float] = []
+    with LakelogClient(url) as producer, LakelogClient(url) as reader, ThreadPoolExecutor(1) as threads:
+        position: Mapping[int, int] = reader.offsets_at("quiet", "latest")
+        for _ in range(200):
+            waiting = threads.submit(reader.fetch, "quiet", positions=position, timeout_ms=10_000)
+            time.sleep(0.01)
+            started = time.perf_counter()
+            producer.produce("quiet", ["x" * 100])
+            position = waiting.result().next_positions
+            samples.append(time.perf_counter() - started)
+    figure("seen by a waiting fetch", milliseconds(samples), aim="p50 under 10 ms")
+
+
+def _one_a_request(url: str) -> None:
+    for connections, aim in ((32, 1_500), (256, 5_000)):
+        outcome = send(Load(url, [_body(url, "bench", JSON, 1)], connections=connections, seconds=SECONDS))
+        figure(
+            f"one record a request, {connections} connections",
+            rate(outcome.requests_per_second, 1, "requests/s"),
+            against=milliseconds(outcome.latencies_s),
+            aim=f"at least {aim:,}",
+        )
+
+
+def _produce(url: str, kafka: Kafka | None) -> None:
+    for form, name, records, connections, factor in (
+        (JSON, "JSON", 100, 64, 0.5),
+        (BINARY, "binary", 100, 64, 0.5),
+        (JSON, "JSON", 1_000, 32, 1.0),
+        (BINARY, "binary", 1_000, 32, 1.0),
+        (ARROW, "Arrow", 10_000, 8, 3.0),
+    ):
+        outcome = send(Load(url, [_body(url, "bench", form, records)], connections=connections, seconds=SECONDS))
+        _compared(
+            f"{name} produce, {records:,} a request", outcome, records, kafka.produce if kafka else None, factor, "K"
+        )
+
+
+def _fetch(url: str, kafka: Kafka | None) -> None:
+    with LakelogClient(url) as client:
+        values = pa.table({"value": sample_records(10_000).batch.column("value")})
+        for _ in range(FETCHED_RECORDS // 10_000):
+            client.produce("fetched", values)
+        for form, name, factor in ((ARROW, "Arrow", 3.0), (BINARY, "binary", 0.5), (JSON, "JSON", 0.5)):
+            starts, position = [0], 0
+            while position < FETCHED_RECORDS:
+                position = client.fetch("fetched", positions={0: position}, max_bytes=FETCH_BYTES).next_positions[0]
+                starts.append(position)
+            per_fetch = FETCHED_RECORDS / (len(starts) - 1)
+            path = "/topics/fetched/partitions/0/records?max_bytes={}&offset={}"
+            fetches = [request(url, "GET", path.format(FETCH_BYTES, at), {"Accept": form}) for at in starts[:-1]]
+            outcome = send(Load(url, fetches, connections=2, seconds=SECONDS))
+            _compared(f"{name} fetch", outcome, per_fetch, kafka.fetch if kafka else None, factor, "C")
+
+
+def _compared(name: str, outcome: Outcome, records: float, theirs: float | None, factor: float, letter: str) -> None:
+    ours = outcome.requests_per_second * records
+    against = "" if theirs is None else f"{ours / theirs:.2f} {letter}"
+    figure(name, rate(ours, 1), against=against, aim=f"at least {factor:g} {letter}")
+
+
+def _body(url: str, topic: str, form: str, records: int) -> bytes:
+    values = sample_records(records).batch.column("value")
+    if form == ARROW:
+        batch = pa.record_batch({"value": values})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        content = sink.getvalue().to_pybytes()
+    else:
+        texts = [value.decode() for value in values.to_pylist()]
+        if form == BINARY:
+            texts = [base64.b64encode(text.encode()).decode() for text in texts]
+        content = msgspec.json.encode({"records": [{"value": text} for text in texts]})
+    return request(url, "POST", f"/topics/{topic}", {"Content-Type": form}, content)
+
+
+def _peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(kilobytes) / 1000
+
+
+def _kafka() -> Kafka | None:
+    peers = os.environ.get("LAKELOG_PEERS")
+    if not peers:
+        return None
+    folder = Path(peers)
+    with scratch_folder() as scratch:
+        env = {**os.environ, "PEERS_DIR": os.environ.get("PEERS_DIR", str(scratch))}
+        subprocess.run([folder / "kafka-up.sh", "--clean"], env=env, check=True, stdout=subprocess.DEVNULL)
+        try:
+            out = scratch / "kafka.jsonl"
+            options = (
+                "--parts=produce,consume",
+                "--sizes=100",
+                "--acks=all",
+                "--batches=131072",
+                "--compressions=none",
+            )
+            subprocess.run(
+                [sys.executable, folder / "kafka_bench.py", *options, "--out", out],
+                env=env,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            runs = [json.loads(line) for line in out.read_text().splitlines()]
+        finally:
+            subprocess.run([folder / "kafka-down.sh"], env=env, check=True, stdout=subprocess.DEVNULL)
+    return Kafka(
+        statistics.median(each["rec_s"] for each in runs if each["part"] == "produce"),
+        statistics.median(each["rec_s"] for each in runs if each["part"] == "consume"),
+    )
