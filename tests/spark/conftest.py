@@ -15,7 +15,7 @@ from tests.conftest import Warehouse
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     try:
-        session = delta_session("lakelog-tests", settings={"spark.driver.memory": "1g"})
+        session = delta_session("lakelog-tests", settings={"spark.driver.memory": "1g", "spark.master": "local[2,3]"})
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
     session.sparkContext.setLogLevel("ERROR")

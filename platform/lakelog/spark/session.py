@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from importlib import metadata
@@ -85,6 +86,9 @@ def delta_session(
     require_java()
     from pyspark.sql import SparkSession
 
+    if not is_submitted():
+        # Tasks need this package too, and Spark would take whichever python3 comes first on the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = session_settings(warehouse=warehouse, s3_options=s3_options, settings=settings)
     builder = SparkSession.builder.appName(app_name)
     for name, value in wanted.items():
@@ -96,7 +100,17 @@ def delta_session(
             "a Spark session without Delta runs in this process already, and Delta can't be added to it; "
             "stop it first, or make it with lakelog.spark.delta_session"
         )
+    register(spark)
     return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("lakelog")` known to a session."""
+    from lakelog.spark.source import LakelogDataSource
+
+    # Off by default, and Spark refuses a source that could take filters while it is.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(LakelogDataSource)
 
 
 def session_settings(
