@@ -25,7 +25,13 @@ from ingest_api.settings import LoadedSettings
 from lakelog.broker import Broker
 from lakelog.errors import LakelogError
 
-EXPOSED_HEADERS = ("Lakelog-High-Watermark", "Lakelog-Log-Start-Offset", "Lakelog-Next-Offset", "Retry-After")
+EXPOSED_HEADERS = (
+    "Lakelog-Error",
+    "Lakelog-High-Watermark",
+    "Lakelog-Log-Start-Offset",
+    "Lakelog-Next-Offset",
+    "Retry-After",
+)
 
 
 def create_app(settings: LoadedSettings) -> FastAPI:

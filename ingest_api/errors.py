@@ -16,11 +16,12 @@ RETRY_AFTER_SECONDS = 1
 
 @dataclass(slots=True)
 class HttpError(Exception):
-    """A request that HTTP alone refuses, before the log has heard of it."""
+    """A request that is refused: by HTTP alone, or by the log for `log_error`."""
 
     status: int
     message: str
     error_code: int | None = None
+    log_error: ErrorCode | None = None
 
 
 _STATUS = {
@@ -49,12 +50,12 @@ _STATUS = {
 
 def as_http(error: LakelogError) -> HttpError:
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return HttpError(404, error.message, 40402 if isinstance(error, UnknownPartition) else 40401)
+        return HttpError(404, error.message, 40402 if isinstance(error, UnknownPartition) else 40401, error.code)
     if error.code in _STATUS:
-        return HttpError(_STATUS[error.code], error.message)
+        return HttpError(_STATUS[error.code], error.message, log_error=error.code)
     if error.retriable:
-        return HttpError(503, error.message, KAFKA_RETRIABLE_ERROR)
-    return HttpError(500, error.message, KAFKA_ERROR)
+        return HttpError(503, error.message, KAFKA_RETRIABLE_ERROR, error.code)
+    return HttpError(500, error.message, KAFKA_ERROR, error.code)
 
 
 def unexpected() -> HttpError:
@@ -63,7 +64,9 @@ def unexpected() -> HttpError:
 
 
 def error_response(error: HttpError) -> Response:
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else None
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else {}
+    if error.log_error is not None:
+        headers["Lakelog-Error"] = error.log_error.name
     return Response(error_body(error), error.status, headers, "application/json")
 
 

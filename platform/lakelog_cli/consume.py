@@ -13,7 +13,7 @@ import typer
 
 from lakelog.client import DEFAULT_URL, FetchedRecord, Stream
 from lakelog_cli.json_lines import to_line
-from lakelog_cli.output import TopicArgument, Url, connected, human_time, parse_time
+from lakelog_cli.output import TopicArgument, Url, connected, human_time, parse_time, split_positions
 
 
 class Format(Enum):
@@ -28,7 +28,12 @@ def consume(
     from_beginning: Annotated[bool, typer.Option("--from-beginning", "-b", help="Begin at the first record.")] = False,
     offset: Annotated[
         str | None,
-        typer.Option("--offset", "-o", metavar="OFFSET", help="Begin here: a number, earliest, latest, or 0:17,1:4."),
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="OFFSET",
+            help="Begin here: a number, earliest, latest, or 0:17,1:4 (other partitions at their first record).",
+        ),
     ] = None,
     from_time: Annotated[
         str | None,
@@ -80,10 +85,9 @@ def _start(
         return {"offset": "latest" if follow and not from_beginning else "earliest"}
     if offset in ("earliest", "latest"):
         return {"offset": offset}
+    if ":" in offset:
+        return {"positions": split_positions(offset), "offset": "earliest"}
     try:
-        if ":" in offset:
-            pairs = (item.split(":") for item in offset.split(","))
-            return {"positions": {int(number): int(at) for number, at in pairs}, "offset": "earliest"}
         number = int(offset)
     except ValueError:
         raise typer.BadParameter(f"{offset!r} is no offset: write a number, earliest, latest, or 0:17,1:4") from None

@@ -42,7 +42,8 @@ class City:
         self._random = random.Random(seed)
 
     def ride(self) -> Record:
-        start, end = self._random.choices(STATIONS, WEIGHTS, k=2)
+        (start,) = self._random.choices(STATIONS, WEIGHTS)
+        end = self._random.choice([station for station in STATIONS if station != start])
         bike = f"bike-{self._random.randrange(400):03d}"
         minutes = max(2, round(self._random.gauss(17, 8)))
         ride = {"bike": bike, "from": start, "to": end, "minutes": minutes, "price": round(1 + 0.18 * minutes, 2)}
@@ -78,8 +79,13 @@ def demo(
             _query(console, client, warehouse / TOPIC)
     console.print()
     console.print(Rule(style="dim"))
-    console.print("That was it, and everything is cleaned up. Your own: [bold]lakelog serve --warehouse ./data[/],")
-    console.print("then [bold]echo hello | lakelog produce greetings[/] and [bold]lakelog consume greetings[/].")
+    console.print("That was it, and everything is cleaned up. To go on with a gateway of your own:")
+    for command in (
+        "lakelog serve --warehouse ./data",
+        "echo hello | lakelog produce greetings",
+        "lakelog consume greetings",
+    ):
+        console.print(f"  [bold]{command}[/]")
 
 
 def _chapter(console: Console, title: str, command: str) -> None:
@@ -106,17 +112,11 @@ def _produce(console: Console, client: LakelogClient, city: City, rides: int) ->
 def _fetch(console: Console, client: LakelogClient) -> None:
     _chapter(console, "3. Fetch", f"lakelog consume {TOPIC} --max-messages {SHOWN} --verbose")
     fetched = client.fetch(TOPIC).head(SHOWN)
-    console.print(
-        _table(
-            "place",
-            "key",
-            "value",
-            rows=[
-                (f"{record.partition}:{record.offset}", str(record.key and record.key.decode()), record.text() or "")
-                for record in fetched
-            ],
-        )
-    )
+    table = _table("place", "from", "to", "minutes", rows=[])
+    for record in fetched:
+        ride = record.json()
+        table.add_row(f"{record.partition}:{record.offset}", ride["from"], ride["to"], str(ride["minutes"]))
+    console.print(table)
 
 
 def _follow(console: Console, client: LakelogClient, city: City, live_rides: int) -> None:

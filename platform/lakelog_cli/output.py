@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from lakelog.client import DEFAULT_URL, LakelogClient
+from lakelog.client import DEFAULT_URL, LakelogClient, RequestFailed
 from lakelog.errors import LakelogError
 
 URL_VARIABLE = "LAKELOG_URL"
@@ -58,7 +58,8 @@ def connected(url: str, *, patient: bool = False) -> Iterator[LakelogClient]:
 
 
 def stdout() -> Console:
-    return Console()
+    # Without rich's own idea of what is worth a colour: numbers in a sentence are not.
+    return Console(highlight=False)
 
 
 def stderr() -> Console:
@@ -124,6 +125,18 @@ def parse_time(text: str, now: datetime) -> datetime:
         ) from None
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def split_positions(text: str) -> dict[int, int]:
+    """Offsets by partition, as 0:17,1:4."""
+    try:
+        return {int(partition): int(offset) for partition, offset in (item.split(":") for item in text.split(","))}
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} are no offsets by partition; write them as 0:17,1:4") from None
+
+
 def split_pairs(texts: Sequence[str], what: str) -> dict[str, str]:
     """Options of the form NAME=VALUE."""
     pairs: dict[str, str] = {}
@@ -135,6 +148,13 @@ def split_pairs(texts: Sequence[str], what: str) -> dict[str, str]:
     return pairs
 
 
+def _advice(error: LakelogError) -> str:
+    """What a person can do about it, where that is not plain from what happened."""
+    if isinstance(error, RequestFailed) and error.unreachable:
+        return f"; start one with `lakelog serve`, or say where it is with --url or {URL_VARIABLE}"
+    return ""
+
+
 class Commands(TyperGroup):
     """The root of the commands. They end with 0, 1 for an error and 2 for a wrong use, and never with a traceback."""
 
@@ -144,7 +164,7 @@ class Commands(TyperGroup):
             sys.stdout.flush()
             return result
         except LakelogError as error:
-            raise failure(error.message) from None
+            raise failure(error.message + _advice(error)) from None
         except BrokenPipeError:
             # Whoever read has had enough (`| head`): that is no error. What is left in the buffer goes nowhere, or the
             # interpreter would complain at its end.

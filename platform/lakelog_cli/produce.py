@@ -16,7 +16,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lakelog.client import DEFAULT_URL, LakelogClient, Record, rows_as_records
 from lakelog_cli.json_lines import from_line
-from lakelog_cli.output import AsJson, TopicArgument, Url, connected, failure, note, print_json, split_pairs, stderr
+from lakelog_cli.output import (
+    AsJson,
+    TopicArgument,
+    Url,
+    connected,
+    counted,
+    failure,
+    note,
+    print_json,
+    split_pairs,
+    stderr,
+)
 
 # Rows that are read, turned into records and sent at a time.
 FILE_ROWS = 65_536
@@ -99,7 +110,7 @@ def produce(
     if as_json:
         print_json({"topic": topic, "records": sent})
     else:
-        note(f"{sent} record{'s' * (sent != 1)} → {topic}")
+        note(f"{counted(sent, 'record')} → {topic}")
 
 
 def _send_lines(client: LakelogClient, topic: str, records: Iterator[Record], partition: int | None) -> int:
@@ -128,15 +139,19 @@ def _records(json_lines: bool, separator: str | None, headers: tuple[tuple[str, 
             try:
                 record = from_line(text)
             except ValueError as error:
-                raise failure(f"line {number} is not a record: {error}") from None
+                raise failure(f"line {number} is not a record: {error}; {_before(number)}") from None
             yield Record(record.value, record.key, (*headers, *record.headers), record.timestamp, record.partition)
         elif split_at is None:
             yield Record(text, None, headers)
         else:
             key, found, value = text.partition(split_at)
             if not found:
-                raise failure(f"line {number} has no {separator!r} between key and value")
+                raise failure(f"line {number} has no {separator!r} between key and value; {_before(number)}")
             yield Record(value, key, headers)
+
+
+def _before(number: int) -> str:
+    return "nothing was sent" if number == 1 else f"what stands before it was sent, so go on from line {number}"
 
 
 def _send_file(

@@ -1,4 +1,4 @@
-"""`lakelog topics`: create, list, describe, alter and delete topics."""
+"""`lakelog topics`: create, list, describe, alter and delete topics, and let go of their records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lakelog_cli.output import (
     Url,
     complete_topic,
     connected,
+    counted,
     failure,
     human_bytes,
     human_time,
@@ -22,6 +23,7 @@ from lakelog_cli.output import (
     print_json,
     print_table,
     split_pairs,
+    split_positions,
 )
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
@@ -47,16 +49,16 @@ def create(
     configs = split_pairs(config or [], "a config")
     with connected(url) as client:
         try:
-            info = client.create_topic(topic, partitions, configs)
+            info, created = client.create_topic(topic, partitions, configs), True
         except LakelogError as error:
             if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-            info = client.describe_topic(topic)
+            info, created = client.describe_topic(topic), False
     if as_json:
         print_json(info)
     else:
-        count = len(info.partitions)
-        note(f"Topic {info.name} is there, with {count} partition{'s' * (count != 1)}.")
+        done = "is created" if created else "was there already"
+        note(f"Topic {info.name} {done}, with {counted(len(info.partitions), 'partition')}.")
 
 
 @app.command("list")
@@ -129,7 +131,9 @@ def _print_partitions(info: TopicInfo) -> None:
         ]
         for each in info.partitions
     ]
-    title = f"{info.name}: {info.records} records, {human_bytes(info.bytes)}, table version {info.table_version}"
+    title = (
+        f"{info.name}: {counted(info.records, 'record')}, {human_bytes(info.bytes)}, table version {info.table_version}"
+    )
     print_table(title, columns, rows, right=columns[:5])
 
 
@@ -178,7 +182,33 @@ def delete(
             if not sys.stdin.isatty():
                 raise failure("deleting needs a yes: say --yes where nobody can be asked")
             records = sum(client.describe_topic(topic).records for topic in topics)
-            typer.confirm(f"Delete {', '.join(topics)} with {records} records?", abort=True, err=True)
+            typer.confirm(f"Delete {', '.join(topics)} with {counted(records, 'record')}?", abort=True, err=True)
         for topic in topics:
             client.delete_topic(topic)
             note(f"Topic {topic} is deleted.")
+
+
+@app.command("delete-records")
+def delete_records(
+    topic: TopicArgument,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before",
+            metavar="OFFSETS",
+            help="The first offsets that stay, by partition, as 0:17,1:4; -1 lets go of all.",
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Let go of the oldest records of a topic."""
+    offsets = split_positions(before)
+    with connected(url) as client:
+        starts = client.delete_records(topic, offsets)
+    if as_json:
+        print_json([{"partition": partition, "log_start_offset": offset} for partition, offset in starts.items()])
+    else:
+        for partition, offset in starts.items():
+            note(f"Partition {partition} of {topic} begins at offset {offset}.")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lakelog_cli.local_gateway import LocalGateway
 from tests.http.requests import ARROW, BINARY, JSON, JSON_V2, TEXT, arrow_body, records
 
-EXAMPLES = 600
+EXAMPLES = 500
 KINDS = st.sampled_from([BINARY, JSON, JSON_V2, TEXT, ARROW])
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

@@ -127,7 +127,7 @@ class AsyncLakelogClient:
         while True:
             try:
                 response = await self._http.send(self._core.http_request(self._http, call))
-                return self._core.read(call, response)
+                return call.read(response)
             except httpx.TransportError as error:
                 failure = self._core.failure_of(error)
             except RequestFailed as error:

@@ -14,9 +14,9 @@ from lakelog.client import requests
 from lakelog.client.errors import RequestFailed, interrupted, unreachable
 from lakelog.client.identity import Identity, IdentityPool
 from lakelog.client.records import split, to_ipc, to_table
-from lakelog.client.replies import OffsetRange, Produced, Reply
+from lakelog.client.replies import OffsetRange, Produced
 from lakelog.client.requests import Acks, Call
-from lakelog.client.retries import Attempts, RetryPolicy
+from lakelog.client.retries import Attempts
 from lakelog.errors import ErrorCode, LakelogError
 
 DEFAULT_URL = "http://localhost:8082"
@@ -43,7 +43,7 @@ class ClientCore:
     ) -> None:
         self.url = _checked_url(url)
         self.compression = compression
-        self._retries = RetryPolicy(retry_timeout_s)
+        self._retry_timeout_s = retry_timeout_s
         self._identities = IdentityPool()
         self._headers = dict(headers or {})
 
@@ -63,10 +63,7 @@ class ClientCore:
         )
 
     def attempts(self, call: Call[Any], now_s: float) -> Attempts:
-        return Attempts(self._retries, repeatable=call.repeatable, now_s=now_s)
-
-    def read(self, call: Call[T], response: httpx.Response) -> T:
-        return call.read(Reply(response.status_code, response.headers, response.content))
+        return Attempts(now_s, self._retry_timeout_s, repeatable=call.repeatable)
 
     def failure_of(self, error: httpx.TransportError) -> RequestFailed:
         reason = str(error) or type(error).__name__
@@ -146,7 +143,9 @@ def _checked_url(url: str) -> str:
     try:
         parsed = httpx.URL(url if "://" in url else f"http://{url}")
     except httpx.InvalidURL as error:
-        raise LakelogError(ErrorCode.INVALID_REQUEST, f"{url!r} is not an address: {error}") from None
+        raise LakelogError(ErrorCode.INVALID_REQUEST, f"{url!r} is not the address of a gateway: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise LakelogError(ErrorCode.INVALID_REQUEST, f"{url!r} is not an address of HTTP, as {DEFAULT_URL} is one")
+        raise LakelogError(
+            ErrorCode.INVALID_REQUEST, f"{url!r} is not the address of a gateway; write it like {DEFAULT_URL}"
+        )
     return str(parsed).rstrip("/")

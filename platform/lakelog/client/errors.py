@@ -10,24 +10,17 @@ from typing import Any
 
 from lakelog.errors import ErrorCode, LakelogError
 
-_CODE_OF_REPLY = {
-    40401: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    40402: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    50003: ErrorCode.KAFKA_STORAGE_ERROR,
-}
+# What is meant by a status that comes without a name: from the door of the gateway, or from a proxy before it.
 _CODE_OF_STATUS = {
     408: ErrorCode.REQUEST_TIMED_OUT,
-    409: ErrorCode.TOPIC_ALREADY_EXISTS,
-    412: ErrorCode.EXPECTED_OFFSET_MISMATCH,
     413: ErrorCode.RECORD_LIST_TOO_LARGE,
-    416: ErrorCode.OFFSET_OUT_OF_RANGE,
     429: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     502: ErrorCode.LEADER_NOT_AVAILABLE,
     503: ErrorCode.LEADER_NOT_AVAILABLE,
     504: ErrorCode.REQUEST_TIMED_OUT,
 }
 _RETRIABLE_STATUSES = frozenset({408, 429, 502, 503, 504})
-RETRIABLE_REPLY = 50003
+# The gateway has no room. The same status with another code is the log's.
 FULL_REPLY = 503
 
 
@@ -67,17 +60,29 @@ class RequestFailed(LakelogError):
     def retriable(self) -> bool:
         return self._retriable
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether there was nobody to hear the request."""
+        return self.status is None and self.code is ErrorCode.LEADER_NOT_AVAILABLE
 
-def refused(status: int, error_code: int | None, message: str, retry_after_s: float | None = None) -> RequestFailed:
-    """What an error reply means."""
+
+def refused(
+    status: int,
+    error_code: int | None,
+    message: str,
+    *,
+    name: str | None = None,
+    retry_after_s: float | None = None,
+) -> RequestFailed:
+    """What an error reply means. `name` is that of the log's own error, where it was the log that refused."""
     unexplained = ErrorCode.INVALID_REQUEST if status < 500 else ErrorCode.UNKNOWN_SERVER_ERROR
-    code = _CODE_OF_REPLY.get(error_code or status) or _CODE_OF_STATUS.get(status, unexplained)
+    code = ErrorCode.__members__.get(name or "") or _CODE_OF_STATUS.get(status, unexplained)
     return RequestFailed(
         code,
         message or f"the gateway answered with HTTP status {status}",
         status=status,
         error_code=error_code,
-        retriable=status in _RETRIABLE_STATUSES or error_code == RETRIABLE_REPLY,
+        retriable=status in _RETRIABLE_STATUSES,
         # A 4xx promises that nothing was done, and so does a gateway that is full. What the log reports and what a
         # proxy says promise nothing.
         maybe_done=status >= 500 and error_code != FULL_REPLY,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
+from httpx import Response
 
 from lakelog.client.errors import not_understood, refused
 from lakelog.client.fetched import Fetched
@@ -16,22 +15,10 @@ from lakelog.model.topic import PartitionDescription
 NEXT_OFFSET = "Lakelog-Next-Offset"
 HIGH_WATERMARK = "Lakelog-High-Watermark"
 LOG_START_OFFSET = "Lakelog-Log-Start-Offset"
+ERROR = "Lakelog-Error"
+RETRY_AFTER = "Retry-After"
 
 T = TypeVar("T")
-
-
-class HeaderFields(Protocol):
-    """The header fields of a reply; how a name is written does not matter."""
-
-    def get(self, name: str, /) -> str | None: ...
-
-
-class Reply(NamedTuple):
-    """An HTTP reply, with all of its body."""
-
-    status: int
-    headers: HeaderFields
-    body: bytes
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
@@ -89,48 +76,54 @@ class _LogStarts(msgspec.Struct):
     log_start_offsets: dict[int, int]
 
 
-def check(reply: Reply, now: datetime | None = None) -> None:
+def check(reply: Response) -> None:
     """Raise what an error reply says. What is not a gateway's (a proxy's page, say) is told by its status."""
-    if reply.status < 300:
+    if reply.status_code < 300:
         return
     try:
-        error = msgspec.json.decode(reply.body, type=_Error)
+        error = msgspec.json.decode(reply.content, type=_Error)
     except msgspec.DecodeError:
         error = _Error(None, "")
-    retry_after_s = _seconds(reply.headers.get("Retry-After"), now or datetime.now(UTC))
-    raise refused(reply.status, error.error_code, error.message, retry_after_s)
+    retry_after = reply.headers.get(RETRY_AFTER, "")
+    raise refused(
+        reply.status_code,
+        error.error_code,
+        error.message,
+        name=reply.headers.get(ERROR),
+        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+    )
 
 
-def nothing(reply: Reply) -> None:
+def nothing(reply: Response) -> None:
     check(reply)
 
 
-def topic_names(reply: Reply) -> list[str]:
+def topic_names(reply: Response) -> list[str]:
     return _json(reply, list[str])
 
 
-def topic_info(reply: Reply) -> TopicInfo:
+def topic_info(reply: Response) -> TopicInfo:
     return _json(reply, TopicInfo)
 
 
-def topic_configs(reply: Reply) -> list[TopicConfigEntry]:
+def topic_configs(reply: Response) -> list[TopicConfigEntry]:
     return _json(reply, list[TopicConfigEntry])
 
 
-def log_starts(reply: Reply) -> dict[int, int]:
+def log_starts(reply: Response) -> dict[int, int]:
     return _json(reply, _LogStarts).log_start_offsets
 
 
-def produced(reply: Reply, records: int) -> Produced:
+def produced(reply: Response, records: int) -> Produced:
     check(reply)
-    return Produced(records) if reply.status == 204 else _json(reply, Produced)
+    return Produced(records) if reply.status_code == 204 else _json(reply, Produced)
 
 
-def fetched(reply: Reply, partition: int | None = None) -> Fetched:
+def fetched(reply: Response, partition: int | None = None) -> Fetched:
     """With a partition the reply is that one's, and its positions are single numbers."""
     check(reply)
     try:
-        with pa.ipc.open_stream(reply.body) as stream:
+        with pa.ipc.open_stream(reply.content) as stream:
             table = stream.read_all()
     except pa.ArrowException as error:
         raise not_understood(str(error)) from None
@@ -142,16 +135,16 @@ def fetched(reply: Reply, partition: int | None = None) -> Fetched:
     )
 
 
-def _json(reply: Reply, kind: type[T]) -> T:
+def _json(reply: Response, kind: type[T]) -> T:
     check(reply)
     try:
         # Not strict: the keys of JSON objects are text, also where they are partition numbers.
-        return msgspec.json.decode(reply.body, type=kind, strict=False)
+        return msgspec.json.decode(reply.content, type=kind, strict=False)
     except msgspec.DecodeError as error:
         raise not_understood(str(error)) from None
 
 
-def _positions(reply: Reply, name: str, partition: int | None) -> dict[int, int]:
+def _positions(reply: Response, name: str, partition: int | None) -> dict[int, int]:
     text = reply.headers.get(name)
     if text is None:
         raise not_understood(f"there is no header {name}")
@@ -162,15 +155,3 @@ def _positions(reply: Reply, name: str, partition: int | None) -> dict[int, int]
         return {int(number): int(offset) for number, offset in pairs}
     except ValueError:
         raise not_understood(f"{name} is {text[:50]!r}") from None
-
-
-def _seconds(text: str | None, now: datetime) -> float | None:
-    """Retry-After comes as seconds or as a date. One that is neither says nothing."""
-    if text is None:
-        return None
-    if text.isdecimal():
-        return float(text)
-    try:
-        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
-    except (ValueError, TypeError):
-        return None

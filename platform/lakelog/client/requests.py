@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
-from urllib.parse import quote
 
 import msgspec
+from httpx import Response
 
 from lakelog.client import replies
 from lakelog.client.fetched import Fetched
 from lakelog.client.identity import Identity
 from lakelog.client.records import timestamp_ms
-from lakelog.client.replies import Produced, Reply, TopicConfigEntry, TopicInfo
+from lakelog.client.replies import Produced, TopicConfigEntry, TopicInfo
+from lakelog.model.topic import check_topic_name
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
@@ -40,7 +41,7 @@ class Call(Generic[T_co]):
 
     method: str
     path: str
-    read: Callable[[Reply], T_co]
+    read: Callable[[Response], T_co]
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
@@ -151,7 +152,7 @@ def offsets_at(topic: str, time: datetime | int | Literal["earliest", "latest"])
     else:
         call = fetch(topic, timestamp=time, max_bytes=1, min_bytes=0)
 
-    def starts(reply: Reply) -> dict[int, int]:
+    def starts(reply: Response) -> dict[int, int]:
         fetched = call.read(reply)
         return {**fetched.next_positions, **fetched.first_offsets()}
 
@@ -192,23 +193,20 @@ def produce(
 
 
 def _with_json(
-    method: str, path: str, content: Any, read: Callable[[Reply], T_co], *, repeatable: bool = True
+    method: str, path: str, content: Any, read: Callable[[Response], T_co], *, repeatable: bool = True
 ) -> Call[T_co]:
     headers = {"Content-Type": "application/json"}
     return Call(method, path, read, headers=headers, body=msgspec.json.encode(content), repeatable=repeatable)
 
 
 def _admin(topic: str, *rest: str) -> str:
-    return "/".join(("/admin/topics", _segment(topic), *rest))
+    return f"/admin{_topic(topic, *rest)}"
 
 
 def _topic(topic: str, *rest: str) -> str:
-    return "/".join(("/topics", _segment(topic), *rest))
-
-
-def _segment(topic: str) -> str:
-    # Dots alone would be taken as a way through the path, by every client and proxy between here and the gateway.
-    return quote(topic, safe="") if topic.strip(".") else topic.replace(".", "%2E")
+    # A name that a gateway would refuse may also mean another path to it, so it is refused here.
+    check_topic_name(topic)
+    return "/".join(("/topics", topic, *rest))
 
 
 def _positions(positions: Mapping[int, int | str]) -> str:
