@@ -95,7 +95,7 @@ def test_a_wrong_setting_is_named(server: LocalGateway, arguments: tuple[str, ..
 
 def test_an_address_that_is_taken_is_named(server: LocalGateway, tmp_path: Path) -> None:
     address = server.url.removeprefix("http://")
-    done = run(server.url, ["serve", "--warehouse", str(tmp_path), "--http", address, "--no-maintenance"])
+    done = run(server.url, ["serve", "--warehouse", str(tmp_path), "--http", address])
     assert done.returncode == 1
     assert f"can't serve on {address}".encode() in done.stderr
     assert b"choose another address with --http" in done.stderr
