@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from consumer_groups.service import GroupService
 from ingest_api.door import Door
 from ingest_api.errors import HttpError, as_http, error_response, unexpected
 from ingest_api.fast_lane import FastLane
@@ -40,8 +41,11 @@ def create_app(settings: LoadedSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         where, options = settings.gateway.warehouse, settings.storage
-        async with Broker.open(where, settings.log, options, observer=metrics) as broker:
-            gateway = Gateway(broker, settings, metrics)
+        async with (
+            Broker.open(where, settings.log, options, observer=metrics) as broker,
+            GroupService(broker, settings.groups) as groups,
+        ):
+            gateway = Gateway(broker, groups, settings, metrics)
             metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
             yield

@@ -1,4 +1,4 @@
-"""What the routes share: the broker, the settings, the limits, and the word that it is time to stop."""
+"""What the routes share: the broker, the groups, the settings, the limits, and the word that it is time to stop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 from starlette.requests import Request
 
+from consumer_groups.service import GroupService
 from ingest_api.bodies import Bodies
 from ingest_api.metrics import Metrics
 from ingest_api.replies import Replies
@@ -21,8 +22,9 @@ IN_PLACE_BYTES = 128 * 1024
 
 
 class Gateway:
-    def __init__(self, broker: Broker, settings: LoadedSettings, metrics: Metrics) -> None:
+    def __init__(self, broker: Broker, groups: GroupService, settings: LoadedSettings, metrics: Metrics) -> None:
         self.broker = broker
+        self.groups = groups
         self.settings = settings.gateway
         self.metrics = metrics
         self.bodies = Bodies(settings.gateway)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from consumer_groups.group_settings import GroupSettings
 from lakelog.config import MIB, ConfigEntry, ConfigRow, ServerSettings, Settings, Text, int_of, long_of, row
 from lakelog.errors import ErrorCode, LakelogError
 
@@ -126,16 +127,17 @@ class LoadedSettings:
 
     gateway: GatewaySettings
     log: ServerSettings
+    groups: GroupSettings = field(default_factory=GroupSettings)
     storage: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self) -> list[ConfigEntry]:
-        return [*self.gateway.describe(), *self.log.describe()]
+        return [*self.gateway.describe(), *self.groups.describe(), *self.log.describe()]
 
 
 def all_rows() -> dict[str, ConfigRow]:
     """Every setting of a gateway process, in the order of the documentation."""
-    return {**GatewaySettings.rows(), **ServerSettings.rows()}
+    return {**GatewaySettings.rows(), **GroupSettings.rows(), **ServerSettings.rows()}
 
 
 def load_settings(flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None) -> LoadedSettings:
@@ -150,9 +152,15 @@ def load_settings(flags: Mapping[str, str], environment: Mapping[str, str], file
         for name, text in values.items():
             if text is not None:
                 texts[name], sources[name] = text, source
-    for_gateway = {name: text for name, text in texts.items() if name not in ServerSettings.rows()}
-    for_log = {name: text for name, text in texts.items() if name in ServerSettings.rows()}
-    return LoadedSettings(GatewaySettings.parse(for_gateway), ServerSettings.parse(for_log), storage, sources)
+    for_log = {name: texts.pop(name) for name in list(texts) if name in ServerSettings.rows()}
+    for_groups = {name: texts.pop(name) for name in list(texts) if name in GroupSettings.rows()}
+    return LoadedSettings(
+        gateway=GatewaySettings.parse(texts),
+        log=ServerSettings.parse(for_log),
+        groups=GroupSettings.parse(for_groups),
+        storage=storage,
+        sources=sources,
+    )
 
 
 def _read_file(path: Path) -> tuple[dict[str, str], dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from lakelog.config import TopicConfig
 from lakelog.delta import drafts
@@ -34,9 +34,16 @@ OPENED_AT_ONCE = 32
 HIGH_WATERMARK = -1  # delete-records: everything there is
 
 
+async def _nobody(name: str, partitions: int) -> None:
+    """In the place of someone who wants to hear of changes."""
+
+
 class Admin:
+    """`on_partitions` hears how many partitions a topic has now that it was created or grown; 0 when it is deleted."""
+
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
+        self.on_partitions: Callable[[str, int], Awaitable[None]] = _nobody
 
     async def create_topic(
         self, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
@@ -59,6 +66,7 @@ class Admin:
             await self._commit(topic, drafts.create(count, terms, state, self._topics.clock.now_ms()))
         except Stale:
             raise _already_exists(name) from None
+        await self.on_partitions(name, count)
         return describe(await self._topics.get(name))
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
@@ -92,7 +100,9 @@ class Admin:
                 )
             return drafts.alter(total, state.config, state, self._topics.clock.now_ms())
 
-        return describe(await self._change(name, change))
+        grown = await self._change(name, change)
+        await self.on_partitions(name, total)
+        return describe(grown)
 
     async def delete_records(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
         """Stop serving records below an offset per partition; returns the new log starts."""
@@ -117,6 +127,7 @@ class Admin:
             return drafts.delete(state, self._topics.clock.now_ms())
 
         await self._change(name, change)
+        await self.on_partitions(name, 0)
         try:
             await topic.table.checkpoint()
             await topic.table.delete_removed_files()
