@@ -241,19 +241,16 @@ class GroupService:
 
     # -- groups ------------------------------------------------------------------------------------------------
 
-    def list_groups(self) -> list[GroupListing]:
+    async def list_groups(self) -> list[GroupListing]:
         """All groups: those with members, those that had some, and those that have only committed offsets."""
         listed = {each.group_id: each for each in self._coordinator.list_groups()}
         for group_id in self._book.groups:
             listed.setdefault(group_id, GroupListing(group_id, "", Phase.EMPTY))
         return [listed[group_id] for group_id in sorted(listed)]
 
-    def describe(self, group_id: str) -> GroupDescription:
+    async def describe(self, group_id: str) -> GroupDescription:
         """A group as it stands; one that is not there is Dead, as in Kafka."""
-        described = self._coordinator.describe(group_id)
-        if described.phase is Phase.DEAD and self._book.of(group_id):
-            return replace(described, phase=Phase.EMPTY)
-        return described
+        return self._described(group_id)
 
     async def delete_group(self, group_id: str) -> None:
         """Forget an empty group with all its offsets. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
@@ -268,8 +265,14 @@ class GroupService:
     def _coordinator(self) -> Coordinator:
         return self._membership.coordinator
 
+    def _described(self, group_id: str) -> GroupDescription:
+        described = self._coordinator.describe(group_id)
+        if described.phase is Phase.DEAD and self._book.of(group_id):
+            return replace(described, phase=Phase.EMPTY)
+        return described
+
     def _require(self, group_id: str) -> None:
-        if self.describe(group_id).phase is Phase.DEAD:
+        if self._described(group_id).phase is Phase.DEAD:
             raise LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
 
     def _may_commit(self, request: CommitOffsets) -> ErrorCode:
