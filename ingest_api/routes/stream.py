@@ -126,7 +126,7 @@ class Follower:
         )
 
     async def _body(
-        self, idle: bytes, written: Callable[[Fetched], bytes], refusal: Callable[[HttpError], bytes]
+        self, idle: bytes, written: Callable[[Fetched], memoryview], refusal: Callable[[HttpError], bytes]
     ) -> AsyncIterator[bytes | memoryview]:
         """The reply is long under way when something goes wrong, so that is the last thing it says."""
         try:
