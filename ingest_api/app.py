@@ -23,6 +23,12 @@ from ingest_api.metrics import Metrics
 from ingest_api.routes import admin, fetch, process, produce, stream, topics
 from ingest_api.routes.schemas import ERRORS
 from ingest_api.settings import LoadedSettings
+from ingest_api.v3 import cluster as v3_cluster
+from ingest_api.v3 import configs as v3_configs
+from ingest_api.v3 import records as v3_records
+from ingest_api.v3 import topics as v3_topics
+from ingest_api.v3.errors import PREFIX as V3
+from ingest_api.v3.errors import as_v3
 from lakelog.broker import Broker
 from lakelog.errors import LakelogError
 
@@ -53,7 +59,8 @@ def create_app(settings: LoadedSettings) -> FastAPI:
     app = FastAPI(title="Lakelog", version=version("lakelog"), lifespan=lifespan, redirect_slashes=False)
     # In the order of how often they are asked for: routes are tried one after the other.
     produce.register(app)
-    for module in (fetch, stream, topics, admin, process):
+    v3_records.register(app)
+    for module in (fetch, stream, topics, admin, process, v3_configs, v3_topics, v3_cluster):
         app.include_router(module.router, responses=ERRORS)
     app.add_exception_handler(LakelogError, _log_error)
     app.add_exception_handler(HttpError, _http_error)
@@ -80,7 +87,7 @@ def front_of(app: FastAPI, settings: LoadedSettings) -> ASGIApp:
 
 async def _log_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LakelogError)
-    return error_response(as_http(error))
+    return error_response(as_v3(error) if request.url.path.startswith(V3) else as_http(error))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -111,6 +118,8 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     place = ".".join(str(step) for step in first["loc"])
     if first["type"] == "json_invalid":
         return error_response(HttpError(400, f"the body is not JSON: {first['ctx']['error']}"))
+    if request.url.path.startswith(V3):
+        return error_response(HttpError(404 if first["loc"][0] == "path" else 400, f"{place}: {first['msg']}"))
     if first["loc"][:2] == ("path", "partition"):
         return error_response(HttpError(404, f"{place}: {first['msg']}", 40402))
     return error_response(HttpError(422, f"{place}: {first['msg']}"))

@@ -6,6 +6,7 @@ gateway reads the environment.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,11 @@ class GatewaySettings(Settings):
         Text("an address as HOST:PORT"),
         "localhost:8082",
         "The address that HTTP is served on. 0.0.0.0:8082 serves every network that the machine is in.",
+    )
+    cluster_id: str = row(
+        Text("a name of letters, digits, '.', '_' and '-'"),
+        "lakelog",
+        "What the cluster is called in the v3 API: a name of letters, digits, '.', '_' and '-'.",
     )
     body_bytes_max: int = row(
         long_of(1),
@@ -111,6 +117,8 @@ class GatewaySettings(Settings):
         Settings.__post_init__(self)
         if self.access_log not in ("json", "text", "off"):
             raise self.rows()["access_log"].refusal(self.access_log)
+        if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", self.cluster_id):
+            raise self.rows()["cluster_id"].refusal(self.cluster_id)
         split_address(self.http)
 
 

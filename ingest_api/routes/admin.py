@@ -56,7 +56,7 @@ class RecordsBefore(Strict):
 )
 async def create(request: Request, new: NewTopic) -> Response:
     admin = gateway_of(request).broker.admin
-    described = await admin.create_topic(new.topic_name, new.partitions_count, _texts(new.config))
+    described = await admin.create_topic(new.topic_name, new.partitions_count, config_texts(new.config))
     return _json(_description(described), 201)
 
 
@@ -87,7 +87,7 @@ async def configs(request: Request, topic: TopicName) -> Response:
 )
 async def alter_configs(request: Request, topic: TopicName, change: ConfigChange) -> Response:
     admin = gateway_of(request).broker.admin
-    await admin.alter_config(topic, _texts(change.set), change.unset)
+    await admin.alter_config(topic, config_texts(change.set), change.unset)
     return _json(_description(await admin.describe_topic(topic))["configs"])
 
 
@@ -112,7 +112,7 @@ async def delete_records(request: Request, topic: TopicName, before: RecordsBefo
     return _json({"log_start_offsets": {str(partition): offset for partition, offset in starts.items()}})
 
 
-def _texts(config: dict[str, ConfigText]) -> dict[str, str]:
+def config_texts(config: dict[str, ConfigText]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
 
 

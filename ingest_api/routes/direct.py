@@ -28,7 +28,7 @@ class BoundedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def within_limits(request: Request) -> Response:
-            if request.method not in ("POST", "PATCH"):
+            if request.method not in ("POST", "PATCH", "PUT"):
                 return await handle(request)
             async with gateway_of(request).bodies.read(request) as body:
 

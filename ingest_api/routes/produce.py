@@ -41,14 +41,14 @@ async def produce(request: Request, topic: str, partition_text: str | None) -> R
     producer, expected = _producer(headers), _expected_offsets(headers, partition)
     async with gateway.bodies.read(request) as body:
         records = await gateway.compute(len(body), lambda: records_of(body, embedded, partition, gateway.settings))
-        appended = await _append(gateway, topic, records, acks, producer, expected, timeout_ms)
+        appended = await append_within(gateway, topic, records, acks, producer, expected, timeout_ms)
     if appended is None:
         return Response(status_code=204)
     encode = ranges_reply if embedded is None else offsets_reply
     return Response(await gateway.compute(16 * len(records), lambda: encode(appended)), media_type=reply_type)
 
 
-async def _append(
+async def append_within(
     gateway: Gateway,
     topic: str,
     records: AnyRecords,
@@ -57,6 +57,7 @@ async def _append(
     expected: dict[int, int] | None,
     timeout_ms: int,
 ) -> Appended | None:
+    """Raises once the time is over. What becomes of the records then is open."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await gateway.broker.append(topic, records, acks=acks, producer=producer, expected_offsets=expected)

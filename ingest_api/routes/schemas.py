@@ -19,7 +19,7 @@ def a_list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
-def an_object(optional: tuple[str, ...] = (), **properties: Schema) -> Schema:
+def an_object(optional: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     """All properties are there, but for those that are optional."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 
 from lakelog.config import TopicConfig
 from lakelog.delta import drafts
@@ -46,8 +47,14 @@ class Admin:
         self.on_partitions: Callable[[str, int], Awaitable[None]] = _nobody
 
     async def create_topic(
-        self, name: str, partitions: int | None = None, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int | None = None,
+        config: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
     ) -> TopicDescription:
+        """Create a topic, or only say what would be created and raise what would be raised."""
         check_topic_name(name)
         count = partitions if partitions is not None else self._topics.settings.num_partitions
         check_partition_count(count)
@@ -62,6 +69,9 @@ class Admin:
             raise LakelogError(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"{name!r} is a Delta table in this warehouse, but not a topic"
             )
+        if validate_only:
+            empty = (_partition(number, PartitionState()) for number in range(count))
+            return TopicDescription(name, "", tuple(empty), terms, state.version, is_internal(name))
         try:
             await self._commit(topic, drafts.create(count, terms, state, self._topics.clock.now_ms()))
         except Stale:
@@ -73,14 +83,26 @@ class Admin:
         """The names of all topics in the warehouse. What else lies there is passed over."""
         return [topic.name for topic in await self._all_topics() if internal or not is_internal(topic.name)]
 
+    async def describe_topics(self, *, internal: bool = False) -> list[TopicDescription]:
+        """All topics in the warehouse, as they were a moment ago."""
+        return [describe(topic) for topic in await self._all_topics() if internal or not is_internal(topic.name)]
+
     async def describe_topic(self, name: str) -> TopicDescription:
         return describe(await self._topics.get(name, max_age_ms=0))
 
     async def alter_config(
-        self, name: str, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+        self,
+        name: str,
+        set: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
+        *,
+        validate_only: bool = False,
     ) -> TopicDescription:
         """Set some configs and take others back to their defaults; all of it or nothing."""
         unset = list(unset)
+        if validate_only:
+            described = await self.describe_topic(name)
+            return replace(described, config=described.config.altered(set or {}, unset))
 
         def change(state: TableState) -> Draft:
             config = state.config.altered(set or {}, unset)

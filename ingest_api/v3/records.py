@@ -1,0 +1,201 @@
+"""Produce: records one after the other in one request for as long as it lasts, or a batch of them.
+
+A stream of records is answered while it arrives. What arrives together is one append, so a sender that pauses has its
+report after one commit, and one that does not gets as many records into a commit as it sends meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+
+import msgspec
+from fastapi import FastAPI
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ingest_api.encoding.concatenated import ConcatenatedJson
+from ingest_api.errors import HttpError, as_http
+from ingest_api.gateway import Gateway, gateway_of
+from ingest_api.media import JSON
+from ingest_api.routes.direct import DirectRoute, path_parameter
+from ingest_api.routes.produce import append_within
+from ingest_api.routes.schemas import ERRORS, Schema
+from ingest_api.v3 import schemas
+from ingest_api.v3.cluster import catalogue_of, replied
+from ingest_api.v3.delivery import Append, deliver, refusal
+from ingest_api.v3.records_in import NewRecord, read_entry, read_record, split_batch
+from ingest_api.v3.topics import AT_TOPIC
+from lakelog.errors import LakelogError
+from lakelog.log.stamp import Appended
+from lakelog.model.batch import ListRecords
+from lakelog.produce import Acks
+
+# A group is one commit; more records than this make it no better.
+GROUP_RECORDS_MAX = 10_000
+
+
+async def produce(request: Request) -> Response:
+    gateway, topic = gateway_of(request), request.path_params["topic_name"]
+    cluster_id = catalogue_of(request, request.path_params["cluster_id"]).cluster_id
+    _require_json(request)
+    groups = _whole(request, gateway) if request.headers.get("content-encoding") else _arriving(request, gateway)
+    reports = _reports(groups, gateway, cluster_id, topic)
+    try:
+        first = await anext(reports)  # what is wrong before there is a report to give is an ordinary error
+    except StopAsyncIteration:
+        raise HttpError(400, "there is no record in the body") from None
+    return _StreamedReports(first, reports)
+
+
+async def produce_batch(request: Request) -> Response:
+    gateway, topic = gateway_of(request), request.path_params["topic_name"]
+    cluster_id = catalogue_of(request, request.path_params["cluster_id"]).cluster_id
+    _require_json(request)
+    async with gateway.bodies.read(request) as body:
+        entries = split_batch(body, gateway.settings.request_records_max)
+        records = _read(entries.values(), read_entry, gateway)
+        reports = await deliver(records, _append_to(gateway, topic), cluster_id, topic)
+    named = [{"id": name, **report} for name, report in zip(entries, reports, strict=True)]
+    successes = [report for report in named if "offset" in report]
+    failures = [report for report in named if "offset" not in report]
+    return replied({"successes": successes, "failures": failures}, 207)
+
+
+def _require_json(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise HttpError(415, f"the content type {kind!r} is not taken; v3's records come as {JSON}")
+
+
+async def _arriving(request: Request, gateway: Gateway) -> AsyncGenerator[list[bytes]]:
+    """Groups of records as they arrive, until the sender ends the request or the gateway stops."""
+    split, room, held = ConcatenatedJson(gateway.settings.body_bytes_max), gateway.bodies.room, 0
+    try:
+        async with aclosing(_pieces(request)) as pieces:
+            while (piece := await gateway.unless_stopping(anext(pieces, b""))) is not None:
+                room.claim(len(piece))
+                held += len(piece)
+                if piece:
+                    yield split.feed(piece)
+                else:
+                    split.finish()
+                if split.fault is not None:
+                    raise split.fault
+                if not piece:
+                    return
+                room.leave(held - split.pending_bytes)
+                held = split.pending_bytes
+    finally:
+        room.leave(held)
+
+
+async def _pieces(request: Request) -> AsyncGenerator[bytes]:
+    try:
+        async for piece in request.stream():
+            if piece:
+                yield piece
+    except ClientDisconnect:
+        raise HttpError(400, "the body ended before it was whole") from None
+
+
+async def _whole(request: Request, gateway: Gateway) -> AsyncGenerator[list[bytes]]:
+    """A compressed body is unpacked first."""
+    async with gateway.bodies.read(request) as body:
+        split = ConcatenatedJson(gateway.settings.body_bytes_max)
+        yield split.feed(body)
+        split.finish()
+        if split.fault is not None:
+            raise split.fault
+
+
+async def _reports(
+    groups: AsyncGenerator[list[bytes]], gateway: Gateway, cluster_id: str, topic: str
+) -> AsyncGenerator[bytes]:
+    """The reports of each group, a line each."""
+    encoder, append = msgspec.json.Encoder(), _append_to(gateway, topic)
+    async with aclosing(groups):
+        async for group in groups:
+            for start in range(0, len(group), GROUP_RECORDS_MAX):
+                records = _read(group[start : start + GROUP_RECORDS_MAX], read_record, gateway)
+                yield encoder.encode_lines(await deliver(records, append, cluster_id, topic))
+
+
+def _read(
+    texts: Iterable[bytes], read: Callable[[bytes, int], NewRecord], gateway: Gateway
+) -> list[NewRecord | HttpError]:
+    now_ms = gateway.broker.clock.now_ms()
+
+    def attempt(text: bytes) -> NewRecord | HttpError:
+        try:
+            return read(text, now_ms)
+        except HttpError as error:
+            return error
+
+    return list(map(attempt, texts))
+
+
+def _append_to(gateway: Gateway, topic: str) -> Append:
+    async def append(records: ListRecords) -> Appended:
+        timeout_ms = gateway.settings.request_timeout_ms
+        appended = await append_within(gateway, topic, records, Acks.ALL, None, None, timeout_ms)
+        assert appended is not None, "only who asks for no acknowledgement gets none"
+        return appended
+
+    return append
+
+
+class _StreamedReports(Response):
+    """Reports leave while records still arrive. Starlette's own streams would listen in and swallow the records."""
+
+    def __init__(self, first: bytes, others: AsyncGenerator[bytes]) -> None:
+        super().__init__(media_type=JSON)
+        del self.headers["content-length"]
+        self._first = first
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._body()) as body:
+            async for piece in body:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _body(self) -> AsyncGenerator[bytes]:
+        """The reply is long under way when the rest can't be read, so that is the last thing it says."""
+        async with aclosing(self._others):
+            try:
+                yield self._first
+                async for piece in self._others:
+                    yield piece
+            except LakelogError as error:
+                yield msgspec.json.encode(refusal(as_http(error)))
+            except HttpError as error:
+                yield msgspec.json.encode(refusal(error))
+
+
+def register(app: FastAPI) -> None:
+    parameters = [
+        path_parameter("cluster_id", "string", "The cluster's id"),
+        path_parameter("topic_name", "string", "The topic's name"),
+    ]
+
+    def described(body: Schema) -> Schema:
+        return {"parameters": parameters, "requestBody": {"required": True, "content": {JSON: {"schema": body}}}}
+
+    for path, handler, summary, body, responses in (
+        ("records", produce, "Append records, one JSON object after the other", schemas.RECORD, schemas.REPORTED),
+        ("records:batch", produce_batch, "Append a batch of records", schemas.BATCH, schemas.BATCH_REPORTED),
+    ):
+        app.router.add_api_route(
+            f"/v3{AT_TOPIC}/{path}",
+            handler,
+            methods=["POST"],
+            summary=summary,
+            tags=["v3 records"],
+            response_class=Response,
+            responses={**responses, **ERRORS},
+            openapi_extra=described(body),
+            route_class_override=DirectRoute,
+        )
