@@ -366,6 +366,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is sealed. As in Kafka, max.compaction.lag.ms does not wait for segment.ms."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    @property
     def overrides(self) -> dict[str, str]:
         """What was set, in canonical text: parsing it gives this configuration again."""
         return {entry.name: entry.value for entry in self.describe() if not entry.is_default}

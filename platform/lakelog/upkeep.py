@@ -96,8 +96,10 @@ class Upkeep:
     # -- merging -----------------------------------------------------------------------------------------------
 
     def _next_merge(self, topic: Topic) -> Merge | None:
-        segment_bytes = topic.state.config.segment_bytes
-        plans = (plan_merge(partition.segments, segment_bytes) for partition in topic.state.partitions)
+        config = topic.state.config
+        plans = (
+            plan_merge(partition.segments, config.segment_bytes, config.roll_ms) for partition in topic.state.partitions
+        )
         return next((plan for plan in plans if plan is not None), None)
 
     async def merge(self, topic: Topic, merge: Merge) -> None:

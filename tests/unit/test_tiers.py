@@ -107,3 +107,24 @@ def test_what_is_sealed_is_not_looked_behind():
 
 def test_one_large_file_is_a_segment_as_it_is():
     assert plan_merge([segment(0, 1, size=SEGMENT_BYTES)], SEGMENT_BYTES) is None
+
+
+def timed(times_ms: Iterable[int], tier: int = 0) -> list[Segment]:
+    return [segment(n, n + 1, size=1, tier=tier, times_us=(ms * 1000, ms * 1000)) for n, ms in enumerate(times_ms)]
+
+
+def test_a_later_record_rolls_the_active_segment_and_what_was_it_becomes_one_sealed_file():
+    files = timed([0, 40, 99, 100])
+    merge = plan_merge(files, SEGMENT_BYTES, segment_ms=100)
+    assert merge is not None
+    assert (list(merge.segments), merge.tier) == (files[:3], SEALED_TIER)
+    assert plan_merge(files[:3], SEGMENT_BYTES, segment_ms=100) is None
+    assert plan_merge(files, SEGMENT_BYTES, segment_ms=101) is None
+
+
+def test_a_file_that_is_rolled_alone_is_left_as_it_is_and_not_merged_with_later_ones():
+    files = timed([0, *([200] * (FAN - 1))])
+    assert plan_merge(files, SEGMENT_BYTES, segment_ms=100) is None
+    merge = plan_merge([*files, segment(FAN, FAN + 1, size=1, times_us=(200_000, 200_000))], SEGMENT_BYTES, 100)
+    assert merge is not None
+    assert (merge.segments[0].base_offset, len(merge.segments), merge.tier) == (1, FAN, 1)
