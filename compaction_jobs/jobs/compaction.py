@@ -1,0 +1,277 @@
+"""Key compaction: of every key the latest record stays, and the offsets of those that stay do not change.
+
+All partitions that are due go through Spark together, in batches, and each is committed on its own. A batch that fails
+is done again partition by partition, so that only the one at fault is left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from compaction_jobs.commits import FAILURES, Replacement, replace
+from compaction_jobs.context import Context
+from compaction_jobs.dirtiness import CLEANER_APP, Dirtiness, cleaned_up_to, dirtiness
+from compaction_jobs.lease import Lease
+from compaction_jobs.outcome import Amount, Outcome, brief
+from compaction_jobs.packing import Survival, pack_survivors
+from compaction_jobs.rewriting import Rewrite, Source, Written
+from compaction_jobs.sealed import total_bytes
+from compaction_jobs.tombstones import CleanedRange, cleaned_ranges, cleaned_tag, tombstones_below
+from lakelog.delta.parquet import codec_for
+from lakelog.errors import LakelogError
+from lakelog.model.segment import Segment
+from lakelog.topics import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+NAME = "compaction"
+# Partitions are compacted together up to so many bytes. What a run that is killed has committed by then stays.
+BATCH_BYTES = 8 * 1024**3
+# The leader may merge files that a job has just read. Then the job takes the partition up again.
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One partition to be compacted, as it was found at `now_ms`."""
+
+    topic: Topic
+    partition: int
+    found: Dirtiness
+    now_ms: int
+
+    @property
+    def bytes(self) -> int:
+        return total_bytes(self.found.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring files that become one, and the ranges of offsets that were cleaned at the same time."""
+
+    unit: Unit
+    files: list[Survival]
+    ranges: list[tuple[int, int]]
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [file.segment for file in self.files]
+
+    def error(self, written: Written) -> str | None:
+        """Why what was written can't take the place of the files. No survivor may get lost on the way."""
+        expected, found = sum(file.survivors for file in self.files), written.records + written.dropped
+        if written.error is None and found != expected:
+            return f"{expected} records were to survive, and {found} were read"
+        return written.error
+
+    def tags(self, written: Written) -> dict[str, str]:
+        counted = zip(self.ranges, written.tombstones, strict=True) if written.path else ()
+        return cleaned_tag(CleanedRange(end, first_ms, count) for (end, first_ms), count in counted)
+
+
+def plan(topic: Topic, now_ms: int, *, force: bool = False, rolled_only: bool = False) -> list[Unit]:
+    """The partitions of a topic that are due, or with `force` all that have anything to clean.
+
+    A leader may still merge files that only their age has sealed; with `rolled_only` these are left out.
+    """
+    state = topic.state
+    if not state.config.compacted:
+        return []
+    units: list[Unit] = []
+    for number, partition in enumerate(state.partitions):
+        segments = list(takewhile(_is_rolled, partition.segments)) if rolled_only else partition.segments
+        found = dirtiness(segments, cleaned_up_to(state.txns, number), state.config, now_ms)
+        if found.due is not None or (force and found.anything_to_do):
+            units.append(Unit(topic, number, found, now_ms))
+    return units
+
+
+async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+    units = [unit for topic in topics for unit in plan(topic, context.now_ms, force=context.force)]
+    if context.dry_run:
+        return [_outcome(unit) for unit in units]
+    outcomes: list[Outcome] = []
+    context.progress.begin("compaction", len(units))
+    for _ in range(ATTEMPTS):
+        overtaken: list[Unit] = []
+        for batch in _batches(units):
+            for unit, outcome in await _compact(context, batch):
+                if outcome is None:
+                    overtaken.append(unit)
+                else:
+                    outcomes.append(outcome)
+            context.progress.advance(len(outcomes))
+        if not overtaken:
+            return outcomes
+        units = [again for unit in overtaken if (again := _again(context, unit)) is not None]
+    told = "other writers merge its files faster than they are compacted; the next run takes it up"
+    return [*outcomes, *(_outcome(unit, error=told) for unit in units)]
+
+
+def _again(context: Context, unit: Unit) -> Unit | None:
+    """The partition as it is now, if it is still due: another run may have compacted it meanwhile."""
+    if not unit.topic.state.exists:
+        return None
+    planned = plan(unit.topic, context.now_ms, force=context.force, rolled_only=True)
+    return next((each for each in planned if each.partition == unit.partition), None)
+
+
+def _is_rolled(segment: Segment) -> bool:
+    return segment.sealed_by_size
+
+
+def _batches(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    batch: list[Unit] = []
+    for unit in units:
+        if batch and sum(each.bytes for each in batch) + unit.bytes > BATCH_BYTES:
+            yield batch
+            batch = []
+        batch.append(unit)
+    if batch:
+        yield batch
+
+
+async def _compact(context: Context, units: Sequence[Unit]) -> list[tuple[Unit, Outcome | None]]:
+    """What became of each; None for a unit that another writer was faster with."""
+    started_ms = context.broker.clock.monotonic_ms()
+
+    def seconds() -> float:
+        return (context.broker.clock.monotonic_ms() - started_ms) / 1000
+
+    async with Lease(context.broker.store, context.broker.clock) as lease:
+        try:
+            written = await context.on_spark(lambda session: _write(session, context, units, lease.id))
+        except LakelogError:
+            raise  # there is no Spark: nothing that has to do with any one partition
+        except Exception as error:
+            if len(units) == 1:
+                log.warning("compaction of %s-%d failed", units[0].topic.name, units[0].partition, exc_info=True)
+                return [(units[0], _outcome(units[0], seconds=seconds(), error=brief(error)))]
+        else:
+            results: list[tuple[Unit, Outcome | None]] = []
+            for unit in units:
+                mine = [(run, file) for run, file in written if run.unit is unit]
+                results.append((unit, await _commit(context, unit, mine, lease, seconds())))
+            return results
+    alone: list[tuple[Unit, Outcome | None]] = []
+    for unit in units:
+        alone += await _compact(context, [unit])
+    return alone
+
+
+def _write(session: SparkSession, context: Context, units: Sequence[Unit], unique: str) -> list[tuple[Run, Written]]:
+    """The work on Spark: who survives, and the new files. Blocks until it is done."""
+    from compaction_jobs.on_spark import KeyFile, Survivors, tasks_at_once
+
+    access = context.access(tasks_at_once(session))
+    files: list[KeyFile] = []
+    for number, unit in enumerate(units):
+        log_start = unit.topic.state.partitions[unit.partition].log_start_offset
+        files += [
+            KeyFile(len(files) + position, number, _source(unit, segment), log_start)
+            for position, segment in enumerate(unit.found.sources)
+        ]
+    survivors = Survivors(session, access, files)
+    try:
+        counts = survivors.counts()
+        runs: list[Run] = []
+        rewrites: list[Rewrite] = []
+        first_file = 0
+        for unit in units:
+            for run in _runs(unit, [counts.get(first_file + i, 0) for i in range(len(unit.found.sources))]):
+                runs.append(run)
+                position = unit.found.sources.index(run.segments[0])
+                rewrites.append(_rewrite(run, first_file + position, unique))
+            first_file += len(unit.found.sources)
+        return list(zip(runs, survivors.write(access, rewrites) if rewrites else [], strict=True))
+    finally:
+        survivors.close()
+
+
+def _runs(unit: Unit, counts: Sequence[int]) -> list[Run]:
+    found = unit.found
+    files = [
+        Survival(
+            segment,
+            survivors,
+            must_go=position >= len(found.clean) or tombstones_below(segment, found.tombstones_go_below) > 0,
+        )
+        for position, (segment, survivors) in enumerate(zip(found.sources, counts, strict=True))
+    ]
+    return [
+        Run(unit, packed, _ranges(unit, packed))
+        for packed in pack_survivors(files, unit.topic.state.config.segment_bytes)
+    ]
+
+
+def _ranges(unit: Unit, files: Sequence[Survival]) -> list[tuple[int, int]]:
+    """Up to which offset the tombstones of some files were first cleaned when: now, for those of dirty files."""
+    known = [(each.end_offset, each.first_cleaned_ms) for file in files for each in cleaned_ranges(file.segment)]
+    return [*known, (unit.found.end_offset, unit.now_ms)]
+
+
+def _rewrite(run: Run, first_file: int, unique: str) -> Rewrite:
+    unit = run.unit
+    return Rewrite(
+        table=unit.topic.name,
+        partition=unit.partition,
+        sources=tuple(_source(unit, segment) for segment in run.segments),
+        first_file=first_file,
+        codec=codec_for(unit.topic.state.config.compression_type, merged=True),
+        unique=unique,
+        tombstones_go_below=unit.found.tombstones_go_below,
+        range_ends=tuple(end for end, _ in run.ranges),
+    )
+
+
+def _source(unit: Unit, segment: Segment) -> Source:
+    return Source(unit.topic.table.path(segment.path), segment.bytes)
+
+
+async def _commit(
+    context: Context, unit: Unit, written: Sequence[tuple[Run, Written]], lease: Lease, seconds: float
+) -> Outcome | None:
+    failed = next((error for run, file in written if (error := run.error(file)) is not None), None)
+    if failed is not None:
+        # What was written for the partition stays behind as orphans, for the vacuum.
+        return _outcome(unit, seconds=seconds, error=failed)
+    replacements = [Replacement(run.segments, file, run.tags(file)) for run, file in written]
+    txns = {f"{CLEANER_APP}{unit.partition}": unit.found.end_offset}
+    try:
+        new = await replace(unit.topic, "COMPACT", replacements, lease, context.now_ms, txns)
+    except FAILURES as error:
+        return _outcome(unit, seconds=seconds, error=brief(error))
+    if new is None:
+        return None
+    removed = [segment for each in replacements for segment in each.removed]
+    return _outcome(unit, removed, new, seconds=seconds)
+
+
+def _outcome(
+    unit: Unit,
+    removed: Sequence[Segment] | None = None,
+    written: Sequence[Segment] | None = None,
+    *,
+    seconds: float = 0.0,
+    error: str | None = None,
+) -> Outcome:
+    """Without files to name, those that the unit is about, as they were and are."""
+    before = Amount.of(unit.found.sources if removed is None else removed)
+    return Outcome(
+        job=NAME,
+        topic=unit.topic.name,
+        partition=unit.partition,
+        reason=unit.found.due or "asked for",
+        before=before,
+        after=before if written is None else Amount.of(written),
+        cleaned_up_to=unit.found.end_offset if written is not None else None,
+        seconds=seconds,
+        error=error,
+    )

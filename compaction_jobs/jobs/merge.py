@@ -1,0 +1,157 @@
+"""Merging: small neighbours, which sealing by age and compaction leave behind, become segments of a good size.
+
+The same records in the same order. Each new file is a commit of its own, so what is done is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compaction_jobs.commits import FAILURES, Replacement, replace
+from compaction_jobs.context import Context
+from compaction_jobs.dirtiness import cleaned_up_to
+from compaction_jobs.lease import Lease
+from compaction_jobs.outcome import Amount, Outcome, brief
+from compaction_jobs.packing import pack_small
+from compaction_jobs.rewriting import Rewrite, Source, Written
+from compaction_jobs.sealed import sealed
+from compaction_jobs.tombstones import cleaned_ranges, cleaned_tag
+from lakelog.delta.parquet import codec_for
+from lakelog.model.segment import Segment
+from lakelog.topics import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "merge"
+# Files are merged together in one Spark job up to so many bytes.
+BATCH_BYTES = 8 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    topic: Topic
+    partition: int
+    segments: tuple[Segment, ...]
+
+
+def plan(topic: Topic, partition: int, now_ms: int) -> list[tuple[Segment, ...]]:
+    state = topic.state
+    below = sealed(state.partitions[partition].segments, state.config, now_ms)
+    return pack_small(below, state.config.segment_bytes, cleaned_up_to(state.txns, partition))
+
+
+async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+    packs = [
+        Pack(topic, number, segments)
+        for topic in topics
+        for number in range(len(topic.state.partitions))
+        for segments in plan(topic, number, context.now_ms)
+    ]
+    if context.dry_run:
+        return _by_partition([_outcome(pack, Amount.of(pack.segments)) for pack in packs])
+    context.progress.begin(NAME, len(packs))
+    outcomes: list[Outcome] = []
+    while packs:
+        count = _fitting(packs)
+        outcomes += await _merge(context, packs[:count])
+        packs = packs[count:]
+        context.progress.advance(len(outcomes))
+    return _by_partition(outcomes)
+
+
+def _fitting(packs: Sequence[Pack]) -> int:
+    total = 0
+    for count, pack in enumerate(packs):
+        total += sum(segment.bytes for segment in pack.segments)
+        if count and total > BATCH_BYTES:
+            return count
+    return len(packs)
+
+
+async def _merge(context: Context, packs: Sequence[Pack]) -> list[Outcome]:
+    started_ms = context.broker.clock.monotonic_ms()
+    async with Lease(context.broker.store, context.broker.clock) as lease:
+        written = await context.on_spark(lambda session: _write(session, context, packs, lease.id))
+        seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
+        return [await _commit(context, pack, file, lease, seconds) for pack, file in zip(packs, written, strict=True)]
+
+
+def _write(session: SparkSession, context: Context, packs: Sequence[Pack], unique: str) -> list[Written]:
+    """The work on Spark. Blocks until it is done."""
+    from compaction_jobs.on_spark import tasks_at_once, write_all
+
+    rewrites = [
+        Rewrite(
+            table=pack.topic.name,
+            partition=pack.partition,
+            sources=tuple(Source(pack.topic.table.path(each.path), each.bytes) for each in pack.segments),
+            first_file=0,
+            codec=codec_for(pack.topic.state.config.compression_type, merged=True),
+            unique=unique,
+        )
+        for pack in packs
+    ]
+    return write_all(session, context.access(tasks_at_once(session)), rewrites)
+
+
+async def _commit(context: Context, pack: Pack, written: Written, lease: Lease, seconds: float) -> Outcome:
+    before = Amount.of(pack.segments)
+    if written.error is not None:
+        return _outcome(pack, before, seconds=seconds, error=written.error)
+    if written.records != before.records:
+        error = f"{before.records} records were to be merged, and {written.records} were read"
+        return _outcome(pack, before, seconds=seconds, error=error)
+    tags = cleaned_tag(each for segment in pack.segments for each in cleaned_ranges(segment))
+    try:
+        new = await replace(pack.topic, "MERGE", [Replacement(pack.segments, written, tags)], lease, context.now_ms)
+    except FAILURES as error:
+        return _outcome(pack, before, seconds=seconds, error=brief(error))
+    if new is None:  # somebody else has just merged or compacted them: that is as good
+        return _outcome(pack, before, seconds=seconds, reason="another writer was faster")
+    return _outcome(pack, Amount.of(new), seconds=seconds)
+
+
+def _outcome(
+    pack: Pack,
+    after: Amount,
+    *,
+    seconds: float = 0.0,
+    error: str | None = None,
+    reason: str = "small files",
+) -> Outcome:
+    return Outcome(
+        job=NAME,
+        topic=pack.topic.name,
+        partition=pack.partition,
+        reason=reason,
+        before=Amount.of(pack.segments),
+        after=after,
+        seconds=seconds,
+        error=error,
+    )
+
+
+def _by_partition(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """One for each partition, out of one for each file."""
+    together: dict[tuple[str, int], Outcome] = {}
+    for each in outcomes:
+        place = (each.topic, each.partition)
+        so_far = together.get(place)
+        together[place] = each if so_far is None else _sum(so_far, each)
+    return list(together.values())
+
+
+def _sum(a: Outcome, b: Outcome) -> Outcome:
+    return Outcome(
+        job=NAME,
+        topic=a.topic,
+        partition=a.partition,
+        reason=a.reason if a.reason == b.reason else f"{a.reason}; {b.reason}",
+        before=a.before + b.before,
+        after=a.after + b.after,
+        seconds=max(a.seconds, b.seconds),
+        error=a.error or b.error,
+    )

@@ -1,0 +1,110 @@
+"""Vacuum: files that left the table, files that never came into it, and commits that a checkpoint stands for.
+
+No Spark: folders are listed and files are deleted. What is deleted is looked up in a state of the table that is newer
+than the listing, so a file that was committed in between is seen as what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace as copied
+
+from compaction_jobs.commits import FAILURES
+from compaction_jobs.context import Context
+from compaction_jobs.lease import leases
+from compaction_jobs.orphans import dispensable
+from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome, brief
+from lakelog.delta.store import StoredFile
+from lakelog.topics import Topic
+
+NAME = "vacuum"
+LOG_FOLDER = "_delta_log/"
+_DATA_FILE = re.compile(r"partition=(\d+)/[^/]+\.parquet")
+
+
+async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+    context.progress.begin(NAME, len(topics))
+    outcomes: list[Outcome] = []
+    for done, topic in enumerate(topics, start=1):
+        try:
+            outcomes += await _vacuum(context, topic)
+        except FAILURES as error:
+            outcomes.append(Outcome(job=NAME, topic=topic.name, partition=WHOLE_TOPIC, reason="", error=brief(error)))
+        context.progress.advance(done)
+    if not context.dry_run:
+        _, void = await leases(context.broker.store, context.now_ms)
+        await context.broker.store.delete(void)
+    return outcomes
+
+
+async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
+    started_ms = context.broker.clock.monotonic_ms()
+    store = context.broker.store
+    inside = topic.table.path("")
+    present = [copied(file, path=file.path.removeprefix(inside)) for file in await store.files(topic.name)]
+    held, _ = await leases(store, context.now_ms)
+    await topic.table.refresh()
+    topic.require()
+    state = topic.state
+    data = [file for file in present if _DATA_FILE.fullmatch(file.path)]
+    delay_ms = state.config.file_delete_delay_ms
+    doomed = dispensable(data, state.live, state.tombstones, held, delay_ms, context.now_ms)
+    gone = set(doomed)
+    if not context.dry_run:
+        await store.delete([topic.table.path(file.path) for file in doomed])
+    seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
+    outcomes = [
+        Outcome(
+            job=NAME,
+            topic=topic.name,
+            partition=partition,
+            reason="files out of the table",
+            before=_amount(files),
+            after=_amount([file for file in files if file not in gone]),
+            seconds=seconds,
+        )
+        for partition, files in _by_partition(data).items()
+        if not gone.isdisjoint(files)
+    ]
+    log = [file for file in present if file.path.startswith(LOG_FOLDER)]
+    if not context.dry_run and await _clean_log(context, topic, log):
+        left = await store.files(topic.table.path(LOG_FOLDER.rstrip("/")))
+        seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
+        outcomes.append(
+            Outcome(
+                job=NAME,
+                topic=topic.name,
+                partition=WHOLE_TOPIC,
+                reason="old commits",
+                before=_amount(log),
+                after=_amount(left),
+                seconds=seconds,
+            )
+        )
+    return outcomes
+
+
+async def _clean_log(context: Context, topic: Topic, log: Sequence[StoredFile]) -> int:
+    """Cut the log where a checkpoint stands for it, and write one first if there is none that is new enough."""
+    config, table = topic.state.config, topic.table
+    before_ms = context.now_ms - max(config.delta_log_retention_ms, config.file_delete_delay_ms)
+    newest = f"{LOG_FOLDER}{topic.state.version:020d}"
+    if not any(file.modified_ms < before_ms and file.path < newest and file.path.endswith(".json") for file in log):
+        return 0
+    if table.checkpoint_version < topic.state.version:
+        await table.checkpoint()
+    return await table.clean_log(before_ms=before_ms)
+
+
+def _by_partition(files: Sequence[StoredFile]) -> dict[int, list[StoredFile]]:
+    found: dict[int, list[StoredFile]] = {}
+    for file in files:
+        matched = _DATA_FILE.fullmatch(file.path)
+        assert matched is not None
+        found.setdefault(int(matched[1]), []).append(file)
+    return found
+
+
+def _amount(files: Sequence[StoredFile]) -> Amount:
+    return Amount(len(files), sum(file.size for file in files))
