@@ -27,7 +27,10 @@ _GREETING = re.compile(r"^Lakelog serves .* on (http://\S+)$", re.MULTILINE)
 
 
 class LocalGateway:
-    """Started on entering and stopped on leaving; `settings` are those of `lakelog config`, by name."""
+    """Started on entering and stopped on leaving; `settings` are those of `lakelog config`, by name.
+
+    Unless it is asked for, nothing keeps its topics clean: it is not there for long.
+    """
 
     def __init__(
         self,
@@ -36,12 +39,14 @@ class LocalGateway:
         settings: Mapping[str, str] | None = None,
         *,
         http: str = "127.0.0.1:0",
+        maintenance: bool = False,
     ) -> None:
         self.url = ""
         self._log_file = log_file
         self._warehouse = str(warehouse)
         self._settings = dict(settings or {})
         self._http = http
+        self._maintenance = maintenance
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,6 +63,8 @@ class LocalGateway:
         """Start, also again after a stop or a kill. Returns when it serves; if it does not, raises what it said."""
         assert self._process is None or self._process.poll() is not None, "the gateway is running"
         command = [sys.executable, "-m", "lakelog_cli.main", "serve"]
+        if not self._maintenance:
+            command.append("--no-maintenance")
         for name, value in {"warehouse": self._warehouse, "http": self._http, **self._settings}.items():
             command += [f"--{name.replace('_', '-')}", value]
         # No setting of the surroundings is to reach a gateway whose settings are all given.

@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +17,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ingest_api.server import serve as serve_until_stopped
 from ingest_api.settings import ENVIRONMENT_PREFIX, LoadedSettings, all_rows, load_settings
 from lakelog.config import ConfigEntry, ConfigRow
 from lakelog.errors import LakelogError
+from lakelog_cli.maintenance import EVERY_SECONDS, scheduler
 
 ConfigFile = Annotated[
     Path | None,
@@ -31,6 +32,15 @@ NoMaintenance = Annotated[
         "--no-maintenance",
         envvar=f"{ENVIRONMENT_PREFIX}NO_MAINTENANCE",
         help="Leave retention, compaction, merging and vacuum to another schedule.",
+    ),
+]
+MaintenanceEvery = Annotated[
+    float,
+    typer.Option(
+        "--maintenance-every-seconds",
+        envvar=f"{ENVIRONMENT_PREFIX}MAINTENANCE_EVERY_SECONDS",
+        min=1,
+        help="How often to look whether topics want cleaning.",
     ),
 ]
 
@@ -55,13 +65,26 @@ def _flag(name: str, row: ConfigRow) -> Any:
     ]
 
 
-def serve(config: ConfigFile = None, **flags: str | None) -> None:
-    """Serve a warehouse over HTTP until told to stop."""
+def serve(
+    config: ConfigFile = None,
+    no_maintenance: NoMaintenance = False,
+    maintenance_every_seconds: MaintenanceEvery = EVERY_SECONDS,
+    **flags: str | None,
+) -> None:
+    """Serve a warehouse over HTTP until told to stop, and keep its topics clean."""
+    # Here, because it takes longer to load than most commands take to run.
+    from ingest_api.server import serve as serve_until_stopped
+
     settings = _load(flags, config)
     try:
-        serve_until_stopped(settings)
+        with nullcontext() if no_maintenance else _scheduler(settings, maintenance_every_seconds):
+            serve_until_stopped(settings)
     except LakelogError as error:
         raise _failure(error, 1) from None
+
+
+def _scheduler(settings: LoadedSettings, every_seconds: float) -> AbstractContextManager[None]:
+    return scheduler(settings.gateway.warehouse, settings.storage, every_seconds)
 
 
 def show_config(
