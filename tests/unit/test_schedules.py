@@ -1,0 +1,61 @@
+"""The schedules under deploy/ start jobs that exist, in words that the command line takes."""
+
+from __future__ import annotations
+
+import ast
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compaction_jobs.surroundings import JOB_NAMES
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "jobs"
+
+
+def jobs_in(words: list[str]) -> list[str]:
+    """What follows `run`, up to the first option."""
+    named = words[words.index("run") + 1 :]
+    return list(takewhile(lambda word: not word.startswith("-"), named))
+
+
+def crontab() -> list[list[str]]:
+    lines = (FOLDER / "crontab").read_text().splitlines()
+    return [jobs_in(line.split()) for line in lines if " jobs run " in line and not line.startswith("#")]
+
+
+def kubernetes(name: str) -> list[list[str]]:
+    found = []
+    for document in yaml.safe_load_all((FOLDER / name).read_text()):
+        spec = document.get("spec", {})
+        if document["kind"] == "CronJob":
+            (container,) = spec["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+            found.append(jobs_in(container["command"]))
+        elif document["kind"] == "ScheduledSparkApplication":
+            found.append(jobs_in(spec["template"]["arguments"]))
+    return found
+
+
+def airflow() -> list[list[str]]:
+    """Out of the program's texts and lists of texts: Airflow itself need not be there."""
+    found = []
+    for node in ast.walk(ast.parse((FOLDER / "airflow_dag.py").read_text())):
+        if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+            found.append(str(node.values[0].value).split())
+        elif isinstance(node, ast.List):
+            found.append([str(each.value) for each in node.elts if isinstance(each, ast.Constant)])
+    return [jobs_in(words) for words in found if "run" in words]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (crontab(), set(JOB_NAMES)),
+        (kubernetes("kubernetes-cronjobs.yaml"), set(JOB_NAMES)),
+        (kubernetes("kubernetes-spark-application.yaml"), {"compaction", "merge"}),
+        (airflow(), set(JOB_NAMES)),
+    ],
+)
+def test_every_job_is_started(schedule: list[list[str]], expected: set[str]) -> None:
+    assert {name for names in schedule for name in names} == expected
