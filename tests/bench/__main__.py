@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.bench import append, fetch, gateway, growth, latency, memory
+from tests.bench import append, compaction, fetch, gateway, growth, latency, memory, scan, visible
 
 BENCHMARKS = {
     "append": append.run,
@@ -13,6 +13,9 @@ BENCHMARKS = {
     "growth": growth.run,
     "memory": memory.run,
     "gateway": gateway.run,
+    "scan": scan.run,
+    "visible": visible.run,
+    "compaction": compaction.run,
 }
 
 

@@ -1,17 +1,12 @@
 """How fast the gateway takes records in and gives them out, beside a Kafka broker if there is one to compare with.
 
-LAKELOG_PEERS names a folder with `kafka-up.sh`, `kafka-down.sh` and `kafka_bench.py`, which writes a JSON line a run
-with the records a second (`rec_s`) of Kafka's own performance tools. Without it the figures stand alone.
+The figures of Kafka (`tests.bench.peers`) are those of its own performance tools.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +18,7 @@ import pyarrow as pa
 
 from lakelog.client import LakelogClient
 from lakelog_cli.local_gateway import LocalGateway
+from tests.bench import peers
 from tests.bench.load import Load, Outcome, request
 from tests.bench.load import run as send
 from tests.bench.report import figure, headline, milliseconds, rate, sample_records, scratch_folder
@@ -153,32 +149,11 @@ def _peak_mb(pid: int) -> float:
 
 
 def _kafka() -> Kafka | None:
-    peers = os.environ.get("LAKELOG_PEERS")
-    if not peers:
-        return None
-    folder = Path(peers)
-    with scratch_folder() as scratch:
-        env = {**os.environ, "PEERS_DIR": os.environ.get("PEERS_DIR", str(scratch))}
-        subprocess.run([folder / "kafka-up.sh", "--clean"], env=env, check=True, stdout=subprocess.DEVNULL)
-        try:
-            out = scratch / "kafka.jsonl"
-            options = (
-                "--parts=produce,consume",
-                "--sizes=100",
-                "--acks=all",
-                "--batches=131072",
-                "--compressions=none",
-            )
-            subprocess.run(
-                [sys.executable, folder / "kafka_bench.py", *options, "--out", out],
-                env=env,
-                check=True,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            runs = [json.loads(line) for line in out.read_text().splitlines()]
-        finally:
-            subprocess.run([folder / "kafka-down.sh"], env=env, check=True, stdout=subprocess.DEVNULL)
+    with peers.kafka() as broker, scratch_folder() as scratch:
+        if broker is None:
+            return None
+        options = ("--parts=produce,consume", "--sizes=100", "--acks=all", "--batches=131072", "--compressions=none")
+        runs = broker.measure("kafka_bench.py", *options, "--out", str(scratch / "kafka.jsonl"))
     return Kafka(
         statistics.median(each["rec_s"] for each in runs if each["part"] == "produce"),
         statistics.median(each["rec_s"] for each in runs if each["part"] == "consume"),
