@@ -25,6 +25,7 @@ from ingest_api.routes.schemas import ERRORS
 from ingest_api.settings import LoadedSettings
 from ingest_api.v3 import cluster as v3_cluster
 from ingest_api.v3 import configs as v3_configs
+from ingest_api.v3 import groups as v3_groups
 from ingest_api.v3 import records as v3_records
 from ingest_api.v3 import topics as v3_topics
 from ingest_api.v3.errors import PREFIX as V3
@@ -60,7 +61,7 @@ def create_app(settings: LoadedSettings) -> FastAPI:
     # In the order of how often they are asked for: routes are tried one after the other.
     produce.register(app)
     v3_records.register(app)
-    for module in (fetch, stream, topics, admin, process, v3_configs, v3_topics, v3_cluster):
+    for module in (fetch, stream, topics, admin, process, v3_configs, v3_topics, v3_groups, v3_cluster):
         app.include_router(module.router, responses=ERRORS)
     app.add_exception_handler(LakelogError, _log_error)
     app.add_exception_handler(HttpError, _http_error)

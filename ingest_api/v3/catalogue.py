@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from consumer_groups.requests import GroupDescription, MemberDescription
+from consumer_groups.service import PartitionLag
 from lakelog.config import ConfigEntry
 from lakelog.model.topic import TopicDescription
 
@@ -96,6 +98,80 @@ class Catalogue:
             "is_in_sync": True,
         }
         return self._resource("KafkaReplica", at, fields, {"broker": ("brokers", BROKER)})
+
+    def group(self, group: GroupDescription) -> Json:
+        at = ("consumer-groups", group.group_id)
+        fields = {
+            "consumer_group_id": group.group_id,
+            "is_simple": not group.protocol_type,
+            "partition_assignor": group.protocol,
+            "state": group.phase.name,
+        }
+        related = {
+            "coordinator": ("brokers", BROKER),
+            "consumers": (*at, "consumers"),
+            "lag_summary": (*at, "lag-summary"),
+        }
+        return self._resource("KafkaConsumerGroup", at, fields, related)
+
+    def consumer(self, group_id: str, member: MemberDescription) -> Json:
+        at = ("consumer-groups", group_id, "consumers", member.member_id)
+        fields = {
+            "consumer_group_id": group_id,
+            "consumer_id": member.member_id,
+            "instance_id": member.instance_id,
+            "client_id": member.client_id,
+        }
+        return self._resource("KafkaConsumer", at, fields, {"assignments": (*at, "assignments")})
+
+    def assignment(self, group_id: str, member: MemberDescription, topic: str, partition: int) -> Json:
+        at = ("consumer-groups", group_id)
+        place = (topic, "partitions", partition)
+        fields = {
+            "consumer_group_id": group_id,
+            "consumer_id": member.member_id,
+            "topic_name": topic,
+            "partition_id": partition,
+        }
+        related = {"partition": ("topics", *place), "lag": (*at, "lags", *place)}
+        here = (*at, "consumers", member.member_id, "assignments", *place)
+        return self._resource("KafkaConsumerAssignment", here, fields, related)
+
+    def lag(self, group_id: str, lag: PartitionLag) -> Json:
+        at = ("consumer-groups", group_id, "lags", lag.topic, "partitions", lag.partition)
+        fields = {
+            "consumer_group_id": group_id,
+            "topic_name": lag.topic,
+            "partition_id": lag.partition,
+            "current_offset": lag.committed,
+            "log_end_offset": lag.end_offset,
+            "lag": lag.lag,
+            "consumer_id": lag.member_id,
+            "instance_id": lag.instance_id,
+            "client_id": lag.client_id,
+        }
+        return self._resource("KafkaConsumerLag", at, fields, {})
+
+    def lag_summary(self, group_id: str, lags: Sequence[PartitionLag]) -> Json:
+        """Of the partitions where the group has committed something; there has to be one."""
+        most = max(lags, key=lambda each: each.lag or 0)
+        at = ("consumer-groups", group_id)
+        fields = {
+            "consumer_group_id": group_id,
+            "max_lag_consumer_id": most.member_id,
+            "max_lag_instance_id": most.instance_id,
+            "max_lag_client_id": most.client_id,
+            "max_lag_topic_name": most.topic,
+            "max_lag_partition_id": most.partition,
+            "max_lag": most.lag,
+            "total_lag": sum(each.lag or 0 for each in lags),
+        }
+        readers: tuple[Step, ...] = (*at, "consumers")
+        related: dict[str, tuple[Step, ...]] = {
+            "max_lag_consumer": (*readers, most.member_id) if most.member_id else readers,
+            "max_lag_partition": ("topics", most.topic, "partitions", most.partition),
+        }
+        return self._resource("KafkaConsumerGroupLagSummary", (*at, "lag-summary"), fields, related)
 
     def _resource(self, kind: str, at: Sequence[Step], fields: Json, related: Mapping[str, tuple[Step, ...]]) -> Json:
         links = {name: {"related": self.url(self.cluster_id, *steps)} for name, steps in related.items()}

@@ -80,6 +80,45 @@ REPLICA = resource(
     broker=RELATED,
 )
 
+GROUP = resource(
+    consumer_group_id=TEXT,
+    is_simple=BOOLEAN,
+    partition_assignor=TEXT,
+    state=TEXT,
+    coordinator=RELATED,
+    consumers=RELATED,
+    lag_summary=RELATED,
+)
+CONSUMER = resource(
+    consumer_group_id=TEXT, consumer_id=TEXT, instance_id=or_null(TEXT), client_id=TEXT, assignments=RELATED
+)
+ASSIGNMENT = resource(
+    consumer_group_id=TEXT, consumer_id=TEXT, topic_name=TEXT, partition_id=NUMBER, partition=RELATED, lag=RELATED
+)
+LAG = resource(
+    consumer_group_id=TEXT,
+    topic_name=TEXT,
+    partition_id=NUMBER,
+    current_offset=NUMBER,
+    log_end_offset=NUMBER,
+    lag=NUMBER,
+    consumer_id=TEXT,
+    instance_id=or_null(TEXT),
+    client_id=TEXT,
+)
+LAG_SUMMARY = resource(
+    consumer_group_id=TEXT,
+    max_lag_consumer_id=TEXT,
+    max_lag_instance_id=or_null(TEXT),
+    max_lag_client_id=TEXT,
+    max_lag_topic_name=TEXT,
+    max_lag_partition_id=NUMBER,
+    max_lag=NUMBER,
+    total_lag=NUMBER,
+    max_lag_consumer=RELATED,
+    max_lag_partition=RELATED,
+)
+
 _WRITTEN = {**an_object(type=TEXT, size=NUMBER), "type": ["object", "null"]}
 _PLACE = {
     "cluster_id": TEXT,

@@ -56,7 +56,6 @@ async def test_every_link_leads_to_what_it_names(served: Served) -> None:
     # What there is never anything of, and says so: access rules, and moves of replicas.
     nothing_there = {
         f"{CLUSTER}/acls": 400,
-        f"{CLUSTER}/consumer-groups": 404,
         **{f"{ORDERS}/partitions/{p}/reassignment": 404 for p in (0, 1)},
     }
     seen, waiting = set[str](), ["/v3/clusters"]
