@@ -8,10 +8,10 @@ PACKAGES := $(wildcard */__init__.py platform/*/__init__.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java s3 run test check bench clean
+.PHONY: help setup java s3 run test check bench notebooks clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) java ## Make .venv with everything in it, and see that Java is there for Spark
 
@@ -42,6 +42,10 @@ check: $(STAMP) ## Lint, formatting, types and import layers
 
 bench: $(STAMP) ## Measure (ARGS=... goes to the benchmarks)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+notebooks: setup ## Open the notebooks in JupyterLab
+	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks]'
+	$(BIN)/jupyter lab notebooks
 
 clean: ## Remove .venv, caches and build output; ./data stays
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
