@@ -257,12 +257,25 @@ def _info(
     if written or removed:
         touched = sorted({segment.partition for segment in (*written, *removed)})
         parameters = {"partitions": ",".join(map(str, touched)), **(parameters or {})}
+    return commit_info(commit_id, operation, now_ms, parameters=parameters, metrics=metrics, blind=blind)
+
+
+def commit_info(
+    commit_id: str,
+    operation: str,
+    now_ms: int,
+    *,
+    parameters: Mapping[str, str] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    blind: bool = False,
+) -> Action:
+    """What DESCRIBE HISTORY shows of a commit."""
     return Action(
         commitInfo=CommitInfo(
             timestamp=now_ms,
             operation=operation,
             operationParameters=dict(parameters or {}),
-            operationMetrics=metrics,
+            operationMetrics=dict(metrics or {}),
             isBlindAppend=blind,
             engineInfo=f"lakelog/{lakelog.__version__}",
             txnId=commit_id,
@@ -270,7 +283,8 @@ def _info(
     )
 
 
-def _field(name: str, kind: Any, *, nullable: bool = True) -> dict[str, Any]:
+def schema_field(name: str, kind: Any, *, nullable: bool = True) -> dict[str, Any]:
+    """A column, as the schema in a table's metadata spells it."""
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
 
 
@@ -278,19 +292,19 @@ SCHEMA_JSON = msgspec.json.encode(
     {
         "type": "struct",
         "fields": [
-            _field("partition", "integer"),
-            _field("offset", "long"),
-            _field("timestamp", "timestamp"),
-            _field("key", "binary"),
-            _field("value", "binary"),
-            _field(
+            schema_field("partition", "integer"),
+            schema_field("offset", "long"),
+            schema_field("timestamp", "timestamp"),
+            schema_field("key", "binary"),
+            schema_field("value", "binary"),
+            schema_field(
                 "headers",
                 {
                     "type": "array",
                     "containsNull": True,
                     "elementType": {
                         "type": "struct",
-                        "fields": [_field("key", "string"), _field("value", "binary")],
+                        "fields": [schema_field("key", "string"), schema_field("value", "binary")],
                     },
                 },
             ),

@@ -1,17 +1,22 @@
-"""One topic's table: open it, follow it, commit to it.
+"""One table: open it, follow it, commit to it.
 
 The commit is the heart of the system. A draft is put as the next version of the log if nobody has put that version yet.
 Who loses the race takes in what the winner did and asks the draft whether it still holds: if it does, it goes to
 the version after; if it does not, its maker is told and makes another. A put whose outcome is unknown is read back and
 known again by its id, so nothing is ever committed twice.
+
+What the log adds up to depends on the kind of table, and so does what may be drafted on it: `CommitLog` is the same for
+all of them, `Table` is that of a topic.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -48,32 +53,65 @@ class OutcomeUnknown(Exception):
     """The store went away around a commit that may have landed. Its files must stay where they are."""
 
 
+class LogState(Protocol):
+    """What the actions of a log add up to."""
+
+    version: int
+
+    @property
+    def live(self) -> Mapping[str, object]:
+        """The table's files by their paths."""
+
+    def apply(self, version: int, actions: Sequence[Action]) -> Changes:
+        """Take in one commit, or a checkpoint when nothing has been taken in before."""
+
+    def require_sound(self) -> None:
+        """Raise if another writer has made the table unfit for what it is kept for."""
+
+
+S = TypeVar("S", bound=LogState)
+
+
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftOn(Generic[S]):
     """Actions to commit, the id to know them by, and whether they still make sense on a later state."""
 
     commit_id: str
     actions: list[Action]
-    holds: Callable[[TableState], bool]
+    holds: Callable[[S], bool]
+
+
+class Draft(DraftOn[TableState]):
+    """For a topic's table."""
+
+    __slots__ = ()
 
 
 def commit_path(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
-class Table:
+class CommitLog(ABC, Generic[S]):
     """`state` is what the table says as far as this process has seen; `on_changes` hears of every step of it."""
 
     def __init__(self, store: Store, name: str, clock: Clock, *, commit_timeout_ms: int = 30_000) -> None:
         self.name = name
         self.store = store
-        self.state = TableState(on_object_store=store.on_object_store)
+        self.state = self.empty_state()
         self.on_changes: Callable[[Changes], None] = lambda changes: None
         self.checkpoint_version = -1
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._lock = asyncio.Lock()
         self._seen_ms = float("-inf")
+
+    @abstractmethod
+    def empty_state(self) -> S:
+        """What a table says of which nothing has been read."""
+
+    @abstractmethod
+    def checkpoint_actions(self) -> list[Action]:
+        """The state as actions; applying them to an empty one gives it back."""
 
     def path(self, inside: str) -> str:
         return f"{self.name}/{inside}"
@@ -126,7 +164,7 @@ class Table:
             if data is None:
                 return  # cleaned meanwhile; a newer one will be found the next time
             actions += await asyncio.to_thread(decode_checkpoint, data)
-        state = TableState(on_object_store=self.store.on_object_store)
+        state = self.empty_state()
         changes = state.apply(checkpoint.version, actions)
         self.state = state
         self.checkpoint_version = checkpoint.version
@@ -167,11 +205,11 @@ class Table:
 
     # -- committing --------------------------------------------------------------------------------------------
 
-    async def commit(self, draft: Draft) -> int:
+    async def commit(self, draft: DraftOn[S]) -> int:
         """Put the draft as one version of the table and return it.
 
         Raises OutcomeUnknown when it may have landed. With Stale, and with a LakelogError where another writer has
-        made the table unfit for a topic, it has not.
+        made the table unfit, it has not.
         """
         data = encode_commit(draft.actions)
         async with self._lock:
@@ -191,8 +229,8 @@ class Table:
                 return version
         raise Stale(self.name)
 
-    def _sound_state(self) -> TableState:
-        """What may be served and built upon. Raises if another writer has made the table unfit for a topic."""
+    def _sound_state(self) -> S:
+        """What may be served and built upon. Raises if another writer has made the table unfit."""
         self.state.require_sound()
         return self.state
 
@@ -228,9 +266,8 @@ class Table:
 
     async def checkpoint(self) -> None:
         """Write what the table says now as a checkpoint and point readers to it."""
-        state = self._sound_state()  # files that are not ours would be missing in it
-        state.forget_removed_before(self._clock.now_ms() - state.config.file_delete_delay_ms)
-        version, actions = state.version, actions_of(state)
+        # Of the sound state alone: files that are not ours would be missing in it.
+        version, actions = self._sound_state().version, self.checkpoint_actions()
         data = await asyncio.to_thread(encode_checkpoint, actions)
         hint = LastCheckpoint(version, size=len(actions))
         await self.store.put(self.path(hint.paths[0]), data)
@@ -265,6 +302,17 @@ class Table:
                 removals = [a.remove.path for a in self._decoded(data or b"") if a.remove is not None]
                 doomed += [self.path(path) for path in removals if path not in self.state.live]
         return doomed
+
+
+class Table(CommitLog[TableState]):
+    """A topic's."""
+
+    def empty_state(self) -> TableState:
+        return TableState(on_object_store=self.store.on_object_store)
+
+    def checkpoint_actions(self) -> list[Action]:
+        self.state.forget_removed_before(self._clock.now_ms() - self.state.config.file_delete_delay_ms)
+        return actions_of(self.state)
 
 
 def _version_of(path: str) -> int:
