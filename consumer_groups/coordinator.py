@@ -74,6 +74,11 @@ class Coordinator:
         """To look at."""
         return self._groups
 
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The topics that groups may read, as far as `topics_changed` told, and their numbers of partitions."""
+        return self._desk.topics
+
     def resume(self, now_ms: int) -> None:
         """After a restart every session and every rebalance under way begins anew."""
         for group in self._groups.values():

@@ -73,6 +73,10 @@ class Membership:
         """These are the topics now; see the coordinator."""
         await asyncio.shield(self._settle(self.coordinator.topics_changed(partition_counts, self._now_ms())))
 
+    async def tick(self) -> None:
+        """Do now what is due. Timers of its own do it without being asked."""
+        await asyncio.shield(self._settle(self.coordinator.tick(self._now_ms())))
+
     def resume(self) -> None:
         """Let the time of groups that were replayed run again."""
         self.coordinator.resume(self._now_ms())
@@ -126,9 +130,9 @@ class Membership:
         delay = max(0, due_ms - self._now_ms()) / 1000
         self._timer, self._timer_due_ms = asyncio.get_running_loop().call_later(delay, self._tick), due_ms
 
-    def _tick(self) -> None:
+    def _tick(self) -> asyncio.Future[None]:
         self._timer = None
-        self._settle(self.coordinator.tick(self._now_ms()))
+        return self._settle(self.coordinator.tick(self._now_ms()))
 
 
 def _fail(waiting: asyncio.Future[JoinReply | SyncReply], error: BaseException) -> None:

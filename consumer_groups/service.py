@@ -19,15 +19,14 @@ import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from consumer_groups.assignors import TopicPartition
-from consumer_groups.coordinator import Coordinator
 from consumer_groups.group_settings import GroupSettings
-from consumer_groups.membership import Membership
-from consumer_groups.offsets import NO_OFFSET, CommitOffsets, CommitReply, CommittedOffset, OffsetBook, OffsetRow
+from consumer_groups.lag import PartitionLag, partition_lags
+from consumer_groups.offsets import CommitOffsets, CommitReply, CommittedOffset
 from consumer_groups.requests import (
     DeleteGroup,
     DeleteReply,
@@ -43,39 +42,25 @@ from consumer_groups.requests import (
     SyncReply,
 )
 from consumer_groups.resets import Marks, OffsetChange, ResetTarget, new_offset, time_wanted_ms
-from consumer_groups.state import Fact, Phase, Subscription
+from consumer_groups.state import Phase, Subscription
+from consumer_groups.tenure import Tenure, offset_ledger
 from lakelog.broker import Broker
 from lakelog.errors import ErrorCode, LakelogError
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLag:
-    """How far a group is in one partition.
-
-    `current` is where its member reads now as far as the gateway knows, else what is committed. `end_offset` is one
-    past the last record. What stands in the table is all there is, so it equals the high watermark. `lag` counts from
-    what is committed, and is None where nothing is. `member_id` is empty where nobody reads the partition.
-    """
-
-    topic: str
-    partition: int
-    committed: int | None
-    current: int | None
-    log_start_offset: int
-    high_watermark: int
-    end_offset: int
-    lag: int | None
-    metadata: str = ""
-    member_id: str = ""
-    instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
+# A gateway that lost the groups to another one leaves them there for so long, whoever asks.
+TAKE_BACK_AFTER_MS = 10_000
+NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 
 class GroupService:
-    """Use it as an async context manager inside the broker's event loop; one per warehouse coordinates."""
+    """Use it as an async context manager inside the broker's event loop.
+
+    The tables are claimed and loaded by the first request that needs them. If another gateway claims them later, this
+    one refuses with NOT_COORDINATOR for a while, and then takes them back if it is asked: so a gateway that is gone is
+    replaced by whichever its consumers turn to, and nothing has to be configured.
+    """
 
     def __init__(self, broker: Broker, settings: GroupSettings | None = None) -> None:
         self.settings = settings or GroupSettings()
@@ -83,23 +68,26 @@ class GroupService:
         self._clock = broker.clock
         # Sessions must not end because somebody set the clock, so time is counted on from the start.
         self._started_ms = self._clock.now_ms() - int(self._clock.monotonic_ms())
-        self._partition_counts: dict[str, int] = {}
-        self._positions: dict[tuple[str, str], dict[TopicPartition, int]] = {}
-        self._book = OffsetBook()
-        self._membership = Membership(Coordinator(self.settings), _NoJournal(), self._now_ms)
+        self._positions: dict[str, dict[str, dict[TopicPartition, int]]] = {}
+        self._tenure: Tenure | None = None
+        self._beginning: asyncio.Task[Tenure] | None = None
+        self._fenced_ms = float("-inf")
+        self._watch: asyncio.Task[None] | None = None
+        self._expired_ms = self._clock.monotonic_ms()
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         self._broker.admin.on_partitions = self._topic_changed
-        self._membership.resume()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._membership.close(LakelogError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down"))
-
-    def _now_ms(self) -> int:
-        return self._started_ms + int(self._clock.monotonic_ms())
+        self._closing = True
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._tenure is not None:
+            await self._tenure.end(LakelogError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down"))
 
     # -- being a member ----------------------------------------------------------------------------------------
 
@@ -108,76 +96,82 @@ class GroupService:
 
         Leave `new_member_id` out: it is drawn here, from the client id as Kafka does it.
         """
+        tenure = await self._coordinating()
         if not request.new_member_id:
             request = replace(request, new_member_id=f"{request.client_id or 'consumer'}-{uuid.uuid4()}")
         if request.subscription is not None:
-            await self._learn_topics([request.subscription])
-        return await self._membership.ask(request, JoinReply)
+            max_age_ms = self._broker.settings.follow_interval_ms
+            await self._learn_topics(tenure, [request.subscription], max_age_ms)
+        return await tenure.membership.ask(request, JoinReply)
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         """A Kafka member's assignment; waits until the leader has brought it."""
-        return await self._membership.ask(request, SyncReply)
+        return await (await self._coordinating()).membership.ask(request, SyncReply)
 
     async def heartbeat(self, request: Heartbeat) -> HeartbeatReply:
         """A sign of life; to a served member it brings the generation to take in, and what it may read in it."""
-        return await self._membership.ask(request, HeartbeatReply)
+        return await (await self._coordinating()).membership.ask(request, HeartbeatReply)
 
     async def leave(self, request: LeaveGroup) -> LeaveReply:
-        for leaver in request.leavers:
-            self._positions.pop((request.group_id, leaver.member_id), None)
-        return await self._membership.ask(request, LeaveReply)
+        """Go, alone or for others by their static instance ids; those who stay share what is let go of."""
+        return await (await self._coordinating()).membership.ask(request, LeaveReply)
 
     def next_news(self, group_id: str, member_id: str) -> asyncio.Future[None]:
         """Done when a heartbeat of this served member would bring something new, or when it is no member any more.
 
         Ask before the heartbeat, or news may slip between; cancel it when you no longer wait.
         """
-        return self._membership.next_news(group_id, member_id)
+        if self._tenure is not None:
+            return self._tenure.membership.next_news(group_id, member_id)
+        at_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        at_once.set_result(None)
+        return at_once
 
     def note_positions(self, group_id: str, member_id: str, positions: Mapping[TopicPartition, int]) -> None:
-        """Where a served member reads now, for `lag`. Costs nothing, is not on record."""
-        self._positions.setdefault((group_id, member_id), {}).update(positions)
+        """Where a served member reads now, for `lag`. Costs next to nothing, and is not on record."""
+        self._positions.setdefault(group_id, {}).setdefault(member_id, {}).update(positions)
 
     # -- offsets -----------------------------------------------------------------------------------------------
 
     async def commit_offsets(self, request: CommitOffsets) -> CommitReply:
         """Store how far a member has read. Answered when it is durable; what is refused is not stored at all."""
+        tenure = await self._coordinating()
+        counts = {topic: await self._partition_count(topic) for topic in {key.topic for key in request.offsets}}
         refused = {}
         for key, (offset, _, metadata) in request.offsets.items():
-            if offset < 0:
+            if not 0 <= key.partition < counts[key.topic]:
+                refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif offset < 0:
                 refused[key] = ErrorCode.OFFSET_OUT_OF_RANGE
             elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:
                 refused[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif not await self._exists(key):
-                refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         # From here on nothing waits: who may commit now must not be overtaken by a rebalance.
-        error = self._may_commit(request)
+        error = self._may_commit(tenure, request)
         if error is not ErrorCode.NONE:
             return CommitReply(error)
-        accepted = {key: row for key, row in request.offsets.items() if key not in refused}
-        await self._write_offsets(request.group_id, accepted)
+        accepted = request.offsets
+        if refused:
+            accepted = {key: row for key, row in accepted.items() if key not in refused}
+        await asyncio.shield(tenure.commit(request.group_id, accepted))
         return CommitReply(refused=refused)
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """What the group has committed, for all partitions or some; one without a commit is not in the reply."""
-        offsets = self._book.of(group_id)
+        offsets = (await self._coordinating()).book.of(group_id)
         return dict(offsets) if partitions is None else {key: offsets[key] for key in partitions if key in offsets}
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Forget what was committed for partitions that nobody in the group reads now; the outcome of each."""
-        self._require(group_id)
-        outcome = {
-            key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            if self._coordinator.subscribes(group_id, key.topic)
-            else ErrorCode.NONE
-            for key in partitions
-        }
-        await self._forget_offsets(group_id, [key for key, error in outcome.items() if error is ErrorCode.NONE])
-        return outcome
+        tenure = await self._coordinating()
+        _require(tenure, group_id)
+        read = {key for key in partitions if tenure.coordinator.subscribes(group_id, key.topic)}
+        free = [key for key in partitions if key not in read]
+        await asyncio.shield(tenure.forget(group_id, free))
+        return {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in read} | dict.fromkeys(free, ErrorCode.NONE)
 
     async def reset_offsets(
         self,
@@ -192,93 +186,100 @@ class GroupService:
         `topics` names partitions by topic, None for all of a topic; without it all that the group has committed is
         moved. Raises NON_EMPTY_GROUP while it has members, who would go on from where they are: stop them first.
         """
-        changes = [
-            await self._change_for(group_id, target, key)
-            for key in sorted(await self._partitions_to_reset(group_id, topics))
-        ]
+        tenure = await self._coordinating()
+        if not group_id:
+            raise LakelogError(ErrorCode.INVALID_GROUP_ID)
+        if topics is None:
+            _require(tenure, group_id)
+            keys = list(tenure.book.of(group_id))
+        else:
+            keys = [key for name, numbers in topics.items() for key in await self._partitions_of(name, numbers)]
+        changes = [await self._change_for(tenure, group_id, target, key) for key in sorted(keys)]
         if dry_run:
             return changes
-        if self._coordinator.describe(group_id).members:
+        if tenure.coordinator.describe(group_id).members:
             raise LakelogError(
                 ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members: stop them, then reset its offsets"
             )
         rows = {TopicPartition(each.topic, each.partition): (each.after, -1, "") for each in changes}
-        await self._write_offsets(group_id, rows)
+        await asyncio.shield(tenure.commit(group_id, rows))
         return changes
 
     async def lag(self, group_id: str) -> list[PartitionLag]:
         """How far the group is, in every partition that it has committed for or that a member reads."""
-        self._require(group_id)
-        described = self._coordinator.describe(group_id)
-        readers = {key: member for member in described.members for key in member.assignment}
-        offsets = self._book.of(group_id)
-        found = []
-        for topic, partition in sorted({*offsets, *readers}):
-            key = TopicPartition(topic, partition)
+        tenure = await self._coordinating()
+        described = _require(tenure, group_id)
+        read = {key for member in described.members for key in member.assignment}
+        marks: dict[TopicPartition, Marks] = {}
+        for key in {*tenure.book.of(group_id), *read}:
             with suppress(LakelogError):  # the topic is being deleted
-                marks = await self._marks(key)
-                committed = offsets[key].offset if key in offsets else None
-                reader = readers.get(key)
-                position = self._positions.get((group_id, reader.member_id), {}).get(key) if reader else None
-                found.append(
-                    PartitionLag(
-                        topic=topic,
-                        partition=partition,
-                        committed=committed,
-                        current=committed if position is None else position,
-                        log_start_offset=marks.log_start_offset,
-                        high_watermark=marks.high_watermark,
-                        end_offset=marks.high_watermark,
-                        lag=None if committed is None else max(0, marks.high_watermark - committed),
-                        metadata=offsets[key].metadata if key in offsets else "",
-                        member_id=reader.member_id if reader else "",
-                        instance_id=reader.instance_id if reader else None,
-                        client_id=reader.client_id if reader else "",
-                        client_host=reader.client_host if reader else "",
-                    )
-                )
-        return found
+                marks[key] = await self._marks(key)
+        return partition_lags(described, tenure.book.of(group_id), self._positions.get(group_id, {}), marks)
 
     # -- groups ------------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[GroupListing]:
         """All groups: those with members, those that had some, and those that have only committed offsets."""
-        listed = {each.group_id: each for each in self._coordinator.list_groups()}
-        for group_id in self._book.groups:
+        tenure = await self._coordinating()
+        listed = {each.group_id: each for each in tenure.coordinator.list_groups()}
+        for group_id in tenure.book.groups:
             listed.setdefault(group_id, GroupListing(group_id, "", Phase.EMPTY))
         return [listed[group_id] for group_id in sorted(listed)]
 
     async def describe(self, group_id: str) -> GroupDescription:
         """A group as it stands; one that is not there is Dead, as in Kafka."""
-        return self._described(group_id)
+        return _described(await self._coordinating(), group_id)
 
     async def delete_group(self, group_id: str) -> None:
         """Forget an empty group with all its offsets. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
-        self._require(group_id)
-        if self._coordinator.describe(group_id).phase is not Phase.DEAD:
-            reply = await self._membership.ask(DeleteGroup(group_id), DeleteReply)
-            if reply.error is not ErrorCode.NONE:
-                raise LakelogError(reply.error, f"group {group_id!r} has members: stop them, then delete it")
-        await self._forget_offsets(group_id, self._book.of(group_id))
+        tenure = await self._coordinating()
+        _require(tenure, group_id)
+        if tenure.coordinator.describe(group_id).members:
+            raise LakelogError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members: stop them, then delete it")
+        # Both are handed in before anything is waited for, so nobody joins between them.
+        forgotten = tenure.forget(group_id, tenure.book.of(group_id))
+        if tenure.coordinator.describe(group_id).phase is not Phase.DEAD:
+            await tenure.membership.ask(DeleteGroup(group_id), DeleteReply)
+        await asyncio.shield(forgotten)
 
-    @property
-    def _coordinator(self) -> Coordinator:
-        return self._membership.coordinator
+    # -- coordinating ------------------------------------------------------------------------------------------
 
-    def _described(self, group_id: str) -> GroupDescription:
-        described = self._coordinator.describe(group_id)
-        if described.phase is Phase.DEAD and self._book.of(group_id):
-            return replace(described, phase=Phase.EMPTY)
-        return described
+    def _now_ms(self) -> int:
+        return self._started_ms + int(self._clock.monotonic_ms())
 
-    def _require(self, group_id: str) -> None:
-        if self._described(group_id).phase is Phase.DEAD:
-            raise LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    async def _coordinating(self) -> Tenure:
+        """The tenure under which requests are served; begun by whoever asks first."""
+        tenure = self._tenure
+        if tenure is not None and tenure.ended is None:
+            return tenure
+        if self._closing:
+            raise LakelogError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down")
+        if tenure is not None and tenure.ended is not None:
+            self._tenure = None
+            if tenure.ended.code is ErrorCode.NOT_COORDINATOR:
+                self._fenced_ms = self._clock.monotonic_ms()
+        if self._clock.monotonic_ms() - self._fenced_ms < TAKE_BACK_AFTER_MS:
+            raise LakelogError(ErrorCode.NOT_COORDINATOR, "another gateway coordinates the groups of this warehouse")
+        if self._beginning is None:
+            self._beginning = asyncio.ensure_future(self._begin())
+        # One caller's cancellation must not take it from the others.
+        return await asyncio.shield(self._beginning)
 
-    def _may_commit(self, request: CommitOffsets) -> ErrorCode:
+    async def _begin(self) -> Tenure:
+        try:
+            tenure = await Tenure(self._broker, self.settings, self._now_ms).begin()
+            await self._look_at_topics(tenure)
+            self._tenure = tenure
+            if self._watch is None:
+                self._watch = asyncio.ensure_future(self._keep_watch())
+            return tenure
+        finally:
+            self._beginning = None
+
+    def _may_commit(self, tenure: Tenure, request: CommitOffsets) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        return self._coordinator.check_commit(
+        return tenure.coordinator.check_commit(
             request.group_id,
             request.member_id,
             request.generation,
@@ -287,40 +288,72 @@ class GroupService:
             request.offsets,
         )
 
-    async def _write_offsets(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, int, str]]) -> None:
-        now_us = self._clock.now_ms() * 1000
-        self._book.apply(
-            OffsetRow(group_id, topic, partition, offset, leader_epoch, metadata, now_us)
-            for (topic, partition), (offset, leader_epoch, metadata) in offsets.items()
-        )
+    async def _partitions_of(self, topic: str, numbers: Sequence[int] | None) -> list[TopicPartition]:
+        count = len((await self._broker.topics.get(topic)).state.partitions)
+        return [TopicPartition(topic, number) for number in (range(count) if numbers is None else numbers)]
 
-    async def _forget_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        now_us = self._clock.now_ms() * 1000
-        self._book.apply(
-            [OffsetRow(group_id, topic, partition, None, -1, "", now_us) for topic, partition in partitions]
-        )
-
-    async def _partitions_to_reset(
-        self, group_id: str, topics: Mapping[str, Sequence[int] | None] | None
-    ) -> list[TopicPartition]:
-        if topics is None:
-            self._require(group_id)
-            return list(self._book.of(group_id))
-        found = []
-        for name, numbers in topics.items():
-            count = len((await self._broker.topics.get(name)).state.partitions)
-            found += [TopicPartition(name, number) for number in (range(count) if numbers is None else numbers)]
-        return found
-
-    async def _change_for(self, group_id: str, target: ResetTarget, key: TopicPartition) -> OffsetChange:
+    async def _change_for(
+        self, tenure: Tenure, group_id: str, target: ResetTarget, key: TopicPartition
+    ) -> OffsetChange:
         marks = await self._marks(key)
-        before = self._book.of(group_id).get(key)
         time_ms = time_wanted_ms(target, self._clock.now_ms())
         if time_ms is not None:
             found = await self._broker.offset_at(key.topic, key.partition, max(0, time_ms))
-            marks = replace(marks, at_time=found.offset if found.offset != NO_OFFSET else None)
+            marks = replace(marks, at_time=found.offset if found.offset >= 0 else None)
+        before = tenure.book.of(group_id).get(key)
         marks = replace(marks, committed=before.offset if before else None)
         return OffsetChange(key.topic, key.partition, marks.committed, new_offset(target, marks))
+
+    # -- now and then ------------------------------------------------------------------------------------------
+
+    async def sweep(self) -> None:
+        """What time asks for: sessions that end, topics of other processes, offsets and groups that nobody needs."""
+        tenure = await self._coordinating()
+        await tenure.membership.tick()
+        await self._look_at_topics(tenure)
+        for topic in tenure.book.topics:
+            if not await self._partition_count(topic, max_age_ms=0):
+                await _forget_topic(tenure, topic)
+        self._forget_positions(tenure)
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._expired_ms >= self.settings.offsets_retention_check_interval_ms:
+            self._expired_ms = now_ms
+            await self._expire(tenure)
+
+    async def _keep_watch(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.group_topics_refresh_ms / 1000)
+            if self._tenure is None or self._tenure.ended is not None:
+                continue  # whoever needs groups will begin anew
+            try:
+                await self.sweep()
+            except LakelogError as error:
+                log.warning("a look after the groups was put off: %s", error)
+            except Exception:
+                log.exception("a look after the groups failed")
+
+    async def _expire(self, tenure: Tenure) -> None:
+        """Offsets that outlived their group, and then groups that have neither members nor offsets."""
+        now_ms, retention_ms = self._now_ms(), self.settings.offsets_retention_minutes * 60_000
+        for each in await self.list_groups():
+            if each.phase is not Phase.EMPTY:
+                continue
+            idle_since_ms = tenure.coordinator.describe(each.group_id).changed_ms
+            expired = tenure.book.expired(
+                each.group_id, idle_since_ms=idle_since_ms, now_ms=now_ms, retention_ms=retention_ms
+            )
+            await asyncio.shield(tenure.forget(each.group_id, expired))
+            is_idle = now_ms - idle_since_ms >= self.settings.offsets_retention_check_interval_ms
+            if is_idle and each.group_id in tenure.coordinator.groups and not tenure.book.of(each.group_id):
+                await tenure.membership.ask(DeleteGroup(each.group_id), DeleteReply)
+
+    def _forget_positions(self, tenure: Tenure) -> None:
+        for group_id, positions in list(self._positions.items()):
+            group = tenure.coordinator.groups.get(group_id)
+            for member_id in [each for each in positions if group is None or each not in group.members]:
+                del positions[member_id]
+            if not positions:
+                del self._positions[group_id]
 
     # -- topics ------------------------------------------------------------------------------------------------
 
@@ -329,44 +362,65 @@ class GroupService:
         partition = topic.partition(key.partition)
         return Marks(partition.log_start_offset, partition.next_offset)
 
-    async def _exists(self, key: TopicPartition) -> bool:
+    async def _partition_count(self, topic: str, max_age_ms: float | None = None) -> int:
+        """0 if there is no such topic. Raises if it can't be told."""
         try:
-            topic = await self._broker.topics.get(key.topic)
-            return key.partition < len(topic.state.partitions)
+            return len((await self._broker.topics.get(topic, max_age_ms=max_age_ms)).state.partitions)
         except LakelogError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
-                return False
+            if error.code in NO_TOPIC:
+                return 0
             raise
 
-    async def _learn_topics(self, subscriptions: Iterable[Subscription]) -> None:
+    async def _look_at_topics(self, tenure: Tenure) -> None:
+        members = (member for group in tenure.coordinator.groups.values() for member in group.members.values())
+        subscriptions = [each.subscription for each in members if each.subscription is not None]
+        await self._learn_topics(tenure, subscriptions, max_age_ms=0)
+
+    async def _learn_topics(self, tenure: Tenure, subscriptions: Sequence[Subscription], max_age_ms: float) -> None:
         """See how many partitions the topics of these subscriptions have, and let the groups know."""
-        subscriptions = list(subscriptions)
         wanted = {topic for each in subscriptions for topic in each.topics}
         if any(each.pattern is not None for each in subscriptions):
             wanted.update(await self._broker.admin.list_topics())
-        counts = dict(self._partition_counts)
-        for name in wanted:
-            counts.pop(name, None)
-            if await self._exists(TopicPartition(name, 0)):
-                counts[name] = len((await self._broker.topics.get(name)).state.partitions)
-        await self._tell_topics(counts)
+            wanted.update(tenure.coordinator.topics)
+        counts = {name: await self._partition_count(name, max_age_ms) for name in sorted(wanted)}
+        await self._tell_topics(tenure, counts)
 
     async def _topic_changed(self, name: str, partitions: int) -> None:
-        counts = {**self._partition_counts, name: partitions}
-        if not partitions:
-            del counts[name]
-            for group_id in list(self._book.groups):
-                await self._forget_offsets(group_id, [key for key in self._book.of(group_id) if key.topic == name])
-        await self._tell_topics(counts)
+        """A topic was created, grown or deleted here. Nothing that goes wrong may look as if that had failed."""
+        try:
+            if self._tenure is None and not partitions and not await offset_ledger(self._broker).exists():
+                return
+            if self._tenure is None and partitions:
+                return
+            tenure = await self._coordinating()
+            if not partitions:
+                await _forget_topic(tenure, name)
+            await self._tell_topics(tenure, {name: partitions})
+        except LakelogError as error:
+            log.warning("the groups will hear of topic %s later: %s", name, error)
 
-    async def _tell_topics(self, counts: dict[str, int]) -> None:
-        if counts != self._partition_counts:
-            self._partition_counts = counts
-            await self._membership.topics_changed(counts)
+    async def _tell_topics(self, tenure: Tenure, counts: Mapping[str, int]) -> None:
+        known = tenure.coordinator.topics
+        changed = {name: count for name, count in {**known, **counts}.items() if count}
+        if changed != known:
+            await tenure.membership.topics_changed(changed)
 
 
-class _NoJournal:
-    def record(self, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+def _described(tenure: Tenure, group_id: str) -> GroupDescription:
+    described = tenure.coordinator.describe(group_id)
+    if described.phase is Phase.DEAD and tenure.book.of(group_id):
+        return replace(described, phase=Phase.EMPTY)
+    return described
+
+
+def _require(tenure: Tenure, group_id: str) -> GroupDescription:
+    described = _described(tenure, group_id)
+    if described.phase is Phase.DEAD:
+        raise LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    return described
+
+
+async def _forget_topic(tenure: Tenure, topic: str) -> None:
+    for group_id in list(tenure.book.groups):
+        keys = [key for key in tenure.book.of(group_id) if key.topic == topic]
+        await asyncio.shield(tenure.forget(group_id, keys))

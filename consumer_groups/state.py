@@ -189,16 +189,20 @@ Fact: TypeAlias = (
 
 Groups: TypeAlias = dict[str, Group]
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
+_decoder: msgspec.json.Decoder[Fact] = msgspec.json.Decoder(Fact)
 
 
-def encode_fact(fact: Fact) -> bytes:
-    return _encoder.encode(fact)
+def encode_fact(fact: Fact) -> str:
+    """A fact as JSON, so that whoever opens the journal with SQL can read it."""
+    return msgspec.json.encode(fact).decode()
 
 
-def decode_fact(data: bytes) -> Fact:
-    return _decoder.decode(data)
+def decode_fact(text: str) -> Fact:
+    return _decoder.decode(text)
+
+
+def group_of(fact: Fact) -> str:
+    return fact.group.group_id if isinstance(fact, GroupRecalled) else fact.group_id
 
 
 def snapshot(group: Group) -> GroupRecalled:
