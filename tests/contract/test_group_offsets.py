@@ -13,6 +13,7 @@ import pytest_asyncio
 from consumer_groups import offset_table
 from consumer_groups.assignors import TopicPartition
 from consumer_groups.group_settings import GroupSettings
+from consumer_groups.offset_compaction import GRACE_MS, OffsetsCompacted, compact_offsets
 from consumer_groups.offsets import CommitOffsets
 from consumer_groups.resets import (
     ByDuration,
@@ -336,3 +337,30 @@ async def test_of_two_gateways_the_later_one_coordinates_and_nothing_is_lost(ope
     with pytest.raises(LakelogError):
         await commit_simply(theirs, {FIRST: 5})
     assert await offsets_of(await open_groups()) == {FIRST: 4}
+
+
+async def test_a_job_makes_the_table_small_beside_a_coordinator_at_work(open_groups: OpenGroups) -> None:
+    clock = MovedClock()
+    service = await open_groups(clock=clock)
+    member = await joined(service, TOPIC, group_id="members")
+    await member.commit({FIRST: 1})
+    await commit_simply(service, {FIRST: 1, SECOND: 1}, group_id="idle")
+    clock.ahead_ms += 10_080 * MINUTE_MS + GRACE_MS + 1
+    for offset in range(5):
+        await commit_simply(service, {FIRST: offset, SECOND: offset})
+    await service.delete_offsets(GROUP, [SECOND])
+    done = await compact_offsets(service._broker.store, clock=clock)
+    assert (done.files_before, done.files_after, done.rows_after) == (8, 1, 2)
+    # It went on meanwhile, and goes on after it.
+    await commit_simply(service, {SECOND: 7})
+    after = await open_groups()
+    assert await offsets_of(after) == {FIRST: 4, SECOND: 7}
+    assert await offsets_of(after, "members") == {FIRST: 1}
+    assert await offsets_of(after, "idle") == {}
+    again = await compact_offsets(service._broker.store, clock=clock)
+    assert (again.files_before, again.files_after, again.rows_after) == (2, 1, 3)
+    assert (await compact_offsets(service._broker.store, clock=clock)).files_before == 1
+
+
+async def test_a_job_finds_nothing_to_do_where_there_are_no_groups(open_groups: OpenGroups) -> None:
+    assert await compact_offsets((await open_groups())._broker.store) == OffsetsCompacted()
