@@ -20,7 +20,7 @@ from ingest_api.errors import HttpError, as_http, error_response, unexpected
 from ingest_api.fast_lane import FastLane
 from ingest_api.gateway import Gateway
 from ingest_api.metrics import Metrics
-from ingest_api.routes import admin, fetch, process, produce, stream, topics
+from ingest_api.routes import admin, fetch, groups, process, produce, stream, topics
 from ingest_api.routes.schemas import ERRORS
 from ingest_api.settings import LoadedSettings
 from ingest_api.v3 import cluster as v3_cluster
@@ -50,9 +50,9 @@ def create_app(settings: LoadedSettings) -> FastAPI:
         where, options = settings.gateway.warehouse, settings.storage
         async with (
             Broker.open(where, settings.log, options, observer=metrics) as broker,
-            GroupService(broker, settings.groups) as groups,
+            GroupService(broker, settings.groups) as group_service,
         ):
-            gateway = Gateway(broker, groups, settings, metrics)
+            gateway = Gateway(broker, group_service, settings, metrics)
             metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
             yield
@@ -61,7 +61,7 @@ def create_app(settings: LoadedSettings) -> FastAPI:
     # In the order of how often they are asked for: routes are tried one after the other.
     produce.register(app)
     v3_records.register(app)
-    for module in (fetch, stream, topics, admin, process, v3_configs, v3_topics, v3_groups, v3_cluster):
+    for module in (fetch, stream, topics, admin, groups, process, v3_configs, v3_topics, v3_groups, v3_cluster):
         app.include_router(module.router, responses=ERRORS)
     app.add_exception_handler(LakelogError, _log_error)
     app.add_exception_handler(HttpError, _http_error)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from consumer_groups.lag import PartitionLag
 from consumer_groups.requests import GroupDescription, MemberDescription
-from consumer_groups.service import PartitionLag
 from lakelog.config import ConfigEntry
 from lakelog.model.topic import TopicDescription
 

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from consumer_groups.lag import PartitionLag
 from consumer_groups.requests import GroupDescription, MemberDescription
-from consumer_groups.service import PartitionLag
 from consumer_groups.state import Phase
 from ingest_api.gateway import gateway_of
 from ingest_api.v3 import schemas

@@ -4,7 +4,7 @@ from importlib.metadata import version as installed_version
 
 import typer
 
-from lakelog_cli import consume, demo, jobs, offsets, produce, serve, topics
+from lakelog_cli import consume, demo, groups, jobs, offsets, produce, serve, topics
 from lakelog_cli.output import Commands
 
 app = typer.Typer(name="lakelog", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -23,6 +23,7 @@ def version() -> None:
 
 serve.register(app)
 app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
 app.add_typer(jobs.app, name="jobs")
 produce.register(app)
 consume.register(app)

@@ -27,6 +27,7 @@ URL_VARIABLE = "LAKELOG_URL"
 Url = Annotated[str, typer.Option("--url", envvar=URL_VARIABLE, help="The gateway's address.", metavar="URL")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
+_DURATION = r"(\d{1,9})([smhd])"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -111,10 +112,18 @@ def human_time(timestamp_ms: int | None) -> str | None:
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
 
 
+def parse_duration_ms(text: str) -> int:
+    """How long: 90s, 5m, 2h, 1d."""
+    found = re.fullmatch(_DURATION, text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no duration; write 90s, 5m, 2h or 1d")
+    return int(timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds() * 1000)
+
+
 def parse_time(text: str, now: datetime) -> datetime:
     """A time as people and programs write it: ISO 8601, milliseconds since 1970, or how long ago (90s, 5m, 2h, 1d)."""
-    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    if re.fullmatch(_DURATION, text):
+        return now - timedelta(milliseconds=parse_duration_ms(text))
     try:
         if re.fullmatch(r"\d{1,15}", text):
             return datetime.fromtimestamp(int(text) / 1000, UTC)

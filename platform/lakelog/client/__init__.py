@@ -18,7 +18,16 @@ from lakelog.client.errors import RequestFailed
 from lakelog.client.fetched import Fetched, FetchedRecord
 from lakelog.client.producer import AsyncProducer, Producer
 from lakelog.client.records import Record, rows_as_records
-from lakelog.client.replies import OffsetRange, Produced, TopicConfigEntry, TopicInfo
+from lakelog.client.replies import (
+    GroupInfo,
+    GroupLag,
+    ListedGroup,
+    OffsetRange,
+    OffsetReset,
+    Produced,
+    TopicConfigEntry,
+    TopicInfo,
+)
 from lakelog.client.sync import LakelogClient, Stream
 
 __all__ = [
@@ -29,8 +38,12 @@ __all__ = [
     "BatchingOptions",
     "Fetched",
     "FetchedRecord",
+    "GroupInfo",
+    "GroupLag",
     "LakelogClient",
+    "ListedGroup",
     "OffsetRange",
+    "OffsetReset",
     "Produced",
     "Producer",
     "Record",

@@ -60,6 +60,11 @@ class AsyncLakelogClient:
     alter_config = _method(requests.alter_config)
     add_partitions = _method(requests.add_partitions)
     delete_records = _method(requests.delete_records)
+    list_groups = _method(requests.list_groups)
+    describe_group = _method(requests.describe_group)
+    group_lag = _method(requests.group_lag)
+    reset_group_offsets = _method(requests.reset_group_offsets)
+    delete_group = _method(requests.delete_group)
     fetch = _method(requests.fetch)
     offsets_at = _method(requests.offsets_at)
 

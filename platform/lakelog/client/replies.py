@@ -67,6 +67,67 @@ class TopicInfo(msgspec.Struct, frozen=True):
         return sum(each.bytes for each in self.partitions)
 
 
+class ListedGroup(msgspec.Struct, frozen=True):
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+class PartitionOfTopic(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """A member, and the partitions that it reads."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    assignment: tuple[PartitionOfTopic, ...]
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """All there is to say about a group, but for how far it is."""
+
+    group_id: str
+    state: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: tuple[GroupMember, ...]
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """How far a group is in one partition. `lag` counts from what is committed, and is None where nothing is."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    current: int | None
+    log_start_offset: int
+    high_watermark: int
+    end_offset: int
+    lag: int | None
+    metadata: str = ""
+    member_id: str = ""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class OffsetReset(msgspec.Struct, frozen=True):
+    """Where a group stood in a partition, and where it goes on."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
 class _Error(msgspec.Struct):
     error_code: int | None
     message: str
@@ -112,6 +173,22 @@ def topic_configs(reply: Response) -> list[TopicConfigEntry]:
 
 def log_starts(reply: Response) -> dict[int, int]:
     return _json(reply, _LogStarts).log_start_offsets
+
+
+def groups(reply: Response) -> list[ListedGroup]:
+    return _json(reply, list[ListedGroup])
+
+
+def group_info(reply: Response) -> GroupInfo:
+    return _json(reply, GroupInfo)
+
+
+def group_lag(reply: Response) -> list[GroupLag]:
+    return _json(reply, list[GroupLag])
+
+
+def offset_resets(reply: Response) -> list[OffsetReset]:
+    return _json(reply, list[OffsetReset])
 
 
 def produced(reply: Response, records: int) -> Produced:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from httpx import Response
@@ -19,7 +20,7 @@ from lakelog.client import replies
 from lakelog.client.fetched import Fetched
 from lakelog.client.identity import Identity
 from lakelog.client.records import timestamp_ms
-from lakelog.client.replies import Produced, TopicConfigEntry, TopicInfo
+from lakelog.client.replies import GroupInfo, GroupLag, ListedGroup, OffsetReset, Produced, TopicConfigEntry, TopicInfo
 from lakelog.model.topic import check_topic_name
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -100,6 +101,43 @@ def delete_records(topic: str, before: Mapping[int, int]) -> Call[dict[int, int]
     """Let go of the records below an offset per partition (-1: of all); returns where the partitions start then."""
     content = {"offsets": {str(partition): offset for partition, offset in before.items()}}
     return _with_json("POST", _admin(topic, "delete-records"), content, replies.log_starts)
+
+
+def list_groups() -> Call[list[ListedGroup]]:
+    """All consumer groups, with their states."""
+    return Call("GET", "/admin/groups", replies.groups)
+
+
+def describe_group(group: str) -> Call[GroupInfo]:
+    """A group's state and its members, with what each reads."""
+    return Call("GET", _group(group), replies.group_info)
+
+
+def group_lag(group: str) -> Call[list[GroupLag]]:
+    """How far a group is, in every partition that it has committed for or reads."""
+    return Call("GET", _group(group, "lag"), replies.group_lag)
+
+
+def reset_group_offsets(
+    group: str,
+    target: Mapping[str, Any],
+    topics: Mapping[str, list[int] | None] | None = None,
+    *,
+    dry_run: bool = False,
+) -> Call[list[OffsetReset]]:
+    """Move a group without members to another place, or see with `dry_run` where it would go.
+
+    `target` is one of {"to": "earliest"}, {"to": "latest"}, {"to": "current"}, {"offset": 17}, {"timestamp_ms": ...},
+    {"duration_ms": ...} and {"shift": -10}; `topics` names partitions by topic, None for all of a topic.
+    """
+    content = {**target, "topics": topics, "dry_run": dry_run}
+    repeatable = dry_run or "shift" not in target
+    return _with_json("POST", _group(group, "reset-offsets"), content, replies.offset_resets, repeatable=repeatable)
+
+
+def delete_group(group: str) -> Call[None]:
+    """Delete a group without members, and what it committed."""
+    return Call("DELETE", _group(group), replies.nothing, repeatable=False)
 
 
 def fetch(
@@ -201,6 +239,10 @@ def _with_json(
 
 def _admin(topic: str, *rest: str) -> str:
     return f"/admin{_topic(topic, *rest)}"
+
+
+def _group(group: str, *rest: str) -> str:
+    return "/".join(("/admin/groups", quote(group, safe=""), *rest))
 
 
 def _topic(topic: str, *rest: str) -> str:

@@ -1,0 +1,56 @@
+"""`lakelog groups`: what a person sees of groups, and what scripts do to them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Lakelog, Refused
+
+
+def test_a_group_from_its_first_offset_to_its_end(lakelog: Lakelog, refused: Refused) -> None:
+    lakelog("produce", "followed", stdin=b"a\nb\nc\n")
+    plan = lakelog("groups", "reset-offsets", "followers", "--topic", "followed", "--to-offset", "1", "--json")
+    change = {"topic": "followed", "partition": 0, "before": None, "after": 1}
+    assert json.loads(plan) == [change]
+    assert "there is no group 'followers'" in refused("groups", "describe", "followers", exit_code=1)
+    lakelog("groups", "reset-offsets", "followers", "--topic", "followed:0", "--to-offset", "1", "--execute")
+    listed = {each["group_id"]: each["state"] for each in json.loads(lakelog("groups", "list", "--json"))}
+    assert listed["followers"] == "Empty"
+    assert "followers" in lakelog("groups", "list")
+    shown = lakelog("groups", "describe", "followers", "--members")
+    assert "followers: Empty, 0 members" in shown
+    row = next(line.split() for line in shown.splitlines() if line.startswith("followed "))
+    assert row == ["followed", "0", "1", "1", "0", "3", "2", "–"]
+    (lag,) = json.loads(lakelog("groups", "describe", "followers", "--json"))["partitions"]
+    assert (lag["committed"], lag["end_offset"], lag["lag"]) == (1, 3, 2)
+    for option, after in (("--shift-by=1", 2), ("--to-latest", 3), ("--to-earliest", 0), ("--by-duration=1h", 0)):
+        (moved,) = json.loads(lakelog("groups", "reset-offsets", "followers", option, "--execute", "--json"))
+        assert moved["after"] == after
+    (moved,) = json.loads(
+        lakelog("groups", "reset-offsets", "followers", "--to-datetime", "2100-01-01T00:00:00Z", "--json")
+    )
+    assert (moved["before"], moved["after"]) == (0, 3)
+    assert "say --yes" in refused("groups", "delete", "followers", exit_code=1)
+    lakelog("groups", "delete", "followers", "--yes")
+    assert "followers" not in lakelog("groups", "list", "--json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("describe", "nobody"), 1, "there is no group 'nobody'"),
+        (("delete", "nobody", "--yes"), 1, "there is no group 'nobody'"),
+        (("reset-offsets", "nobody", "--to-latest"), 1, "there is no group 'nobody'"),
+        (("reset-offsets", "nobody", "--topic", "nowhere", "--to-latest"), 1, "there is no topic 'nowhere'"),
+        (("reset-offsets", "nobody"), 2, "say where to, once"),
+        (("reset-offsets", "nobody", "--to-latest", "--shift-by", "1"), 2, "say where to, once"),
+        (("reset-offsets", "nobody", "--by-duration", "soon"), 2, "'soon' is no duration"),
+        (("reset-offsets", "nobody", "--to-latest", "--topic", "t:x"), 2, "'t:x' names no partitions"),
+    ],
+)
+def test_what_a_user_got_wrong_is_said_in_a_line(
+    refused: Refused, arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    assert said in refused("groups", *arguments, exit_code=exit_code)
