@@ -110,7 +110,7 @@ class Admin:
 
         return describe(await self._change(name, change))
 
-    async def add_partitions(self, name: str, total: int) -> TopicDescription:
+    async def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicDescription:
         """Grow a topic to `total` partitions. Never fewer: offsets that were given out stay where they are."""
         check_partition_count(total)
 
@@ -122,6 +122,10 @@ class Admin:
                 )
             return drafts.alter(total, state.config, state, self._topics.clock.now_ms())
 
+        if validate_only:
+            topic = await self._topics.get(name, max_age_ms=0)
+            change(topic.state)
+            return describe(topic)
         grown = await self._change(name, change)
         await self.on_partitions(name, total)
         return describe(grown)

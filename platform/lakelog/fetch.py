@@ -126,7 +126,7 @@ class FetchPath:
             try:
                 replies = await self._read_all(requests, limit, names)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
-                if left_ms <= 0 or _enough(replies, min_bytes):
+                if left_ms <= 0 or enough(replies, min_bytes):
                     for reply in replies:
                         self._observer.fetched(reply.topic, records=reply.rows.num_rows, size_bytes=reply.size_bytes)
                     return replies
@@ -311,7 +311,8 @@ class _Replaced(Exception):
     """The segment is no longer in the table: look again."""
 
 
-def _enough(replies: Sequence[Fetched], min_bytes: int) -> bool:
+def enough(replies: Sequence[Fetched], min_bytes: int) -> bool:
+    """Whether there is no reason to wait: the bytes are there, or an error, or a limit has cut a reply short."""
     return sum(reply.size_bytes for reply in replies) >= min_bytes or any(
         reply.error is not None or reply.next_offset < reply.high_watermark for reply in replies
     )

@@ -128,6 +128,22 @@ class ProducePath:
         expected_offsets: Mapping[int, int] | None = None,
     ) -> Appended | None:
         """Append all of the records or none. Returns where they are, or None at once with Acks.NONE."""
+        submitted = self.submit(topic_name, records, acks=acks, producer=producer, expected_offsets=expected_offsets)
+        answer = await submitted
+        return await answer if answer is not None else None
+
+    async def submit(
+        self,
+        topic_name: str,
+        records: AnyRecords,
+        *,
+        acks: Acks = Acks.ALL,
+        producer: ProducerBatch | None = None,
+        expected_offsets: Mapping[int, int] | None = None,
+    ) -> asyncio.Future[Appended] | None:
+        """The first half of an append: returns once the records have their place in the topic's line, so that who
+        submits one request after the other gets them appended in that order. The future is the other half.
+        """
         self._refuse_when_closing()
         if len(records) == 0:
             raise LakelogError(ErrorCode.INVALID_REQUEST, "no records in the request")
@@ -152,7 +168,7 @@ class ProducePath:
         answer = asyncio.get_running_loop().create_future() if acks is not Acks.NONE else None
         request = Request(records, leader.keyless_partition(producer), producer, expected_offsets)
         leader.take_in(Pending(request, acks, answer))
-        return await answer if answer is not None else None
+        return answer
 
     async def close(self, timeout_ms: float) -> None:
         """Take nothing more, commit what is there, answer it."""
