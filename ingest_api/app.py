@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -19,6 +20,7 @@ from ingest_api.door import Door
 from ingest_api.errors import HttpError, as_http, error_response, unexpected
 from ingest_api.fast_lane import FastLane
 from ingest_api.gateway import Gateway
+from ingest_api.kafka.listener import KafkaListener
 from ingest_api.metrics import Metrics
 from ingest_api.routes import admin, fetch, groups, process, produce, stream, topics
 from ingest_api.routes.schemas import ERRORS
@@ -42,7 +44,8 @@ EXPOSED_HEADERS = (
 )
 
 
-def create_app(settings: LoadedSettings) -> FastAPI:
+def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> FastAPI:
+    """The application; if it is given a socket, it serves Kafka's protocol there for as long as it lives."""
     metrics = Metrics()
 
     @asynccontextmanager
@@ -55,7 +58,10 @@ def create_app(settings: LoadedSettings) -> FastAPI:
             gateway = Gateway(broker, group_service, settings, metrics)
             metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
-            yield
+            async with AsyncExitStack() as listeners:
+                if kafka is not None:
+                    await listeners.enter_async_context(KafkaListener(gateway, kafka))
+                yield
 
     app = FastAPI(title="Lakelog", version=version("lakelog"), lifespan=lifespan, redirect_slashes=False)
     # In the order of how often they are asked for: routes are tried one after the other.

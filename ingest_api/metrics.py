@@ -55,6 +55,13 @@ class Metrics(Observer):
         self.request_seconds = self._histogram(
             "lakelog_http_request_seconds", "Time to the end of the reply", SECONDS, "method", "route"
         )
+        self.kafka_requests = counter("lakelog_kafka_requests", "Requests of Kafka clients", "api")
+        self.kafka_request_seconds = self._histogram(
+            "lakelog_kafka_request_seconds", "From a Kafka client's request to its reply", SECONDS, "api"
+        )
+        self.kafka_connections = Gauge(
+            "lakelog_kafka_connections", "Connections of Kafka clients", registry=self.registry
+        )
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.requests_active = Gauge("lakelog_http_requests_active", "Requests under way", registry=self.registry)
 
@@ -86,6 +93,10 @@ class Metrics(Observer):
             self._answers[method, route, status] = series
         series[0].inc()
         series[1].observe(seconds)
+
+    def kafka_answered(self, api: str, seconds: float) -> None:
+        self.kafka_requests.labels(api).inc()
+        self.kafka_request_seconds.labels(api).observe(seconds)
 
     def committed(
         self, topic: str, *, records: int, size_bytes: int, requests: int, files: int, seconds: float

@@ -48,8 +48,12 @@ class Held:
 
     def response(self, body: bytes | memoryview, media_type: str, headers: Mapping[str, str]) -> Response:
         self.resize(len(body))
-        self._handed_over = True
+        self.hand_over()
         return HeldResponse(self, body, media_type, headers)
+
+    def hand_over(self) -> None:
+        """From now on somebody else gives it back, by `release`."""
+        self._handed_over = True
 
     def release(self) -> None:
         self.resize(0)

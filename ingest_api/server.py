@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from ingest_api.app import create_app, front_of
 from ingest_api.gateway import Gateway
-from ingest_api.settings import LoadedSettings, split_address
+from ingest_api.settings import NO_LISTENER, LoadedSettings, split_address
 from lakelog.delta.store import open_store
 from lakelog.errors import ErrorCode, LakelogError
 
@@ -53,11 +53,14 @@ def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
     # wait for several of those turns.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(GC_OBJECTS)
-    app = create_app(settings)
     # What can't be opened is said now, and not by a process that has greeted already.
     open_store(settings.gateway.warehouse, settings.storage, fsync=settings.log.fsync)
     host, port = split_address(settings.gateway.http)
-    listener = _listen(host, port)
+    listener = _listen(host, port, "--http")
+    kafka = None
+    if settings.gateway.kafka != NO_LISTENER:
+        kafka = _listen(*split_address(settings.gateway.kafka), "--kafka, or none to leave it out")
+    app = create_app(settings, kafka)
     config = uvicorn.Config(
         front_of(app, settings),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
@@ -71,11 +74,11 @@ def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
     )
     if greet:
         # The port that was given may be 0, for any that is free.
-        print(_greeting(host, listener.getsockname()[1], settings), flush=True)
+        print(_greeting(host, listener.getsockname()[1], kafka, settings), flush=True)
     GatewayServer(config, app).run([listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, flag: str) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -84,7 +87,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         raise LakelogError(
-            ErrorCode.INVALID_CONFIG, f"can't serve on {host}:{port}: {error}; choose another address with --http"
+            ErrorCode.INVALID_CONFIG, f"can't serve on {host}:{port}: {error}; choose another address with {flag}"
         ) from None
     return listener
 
@@ -101,11 +104,15 @@ def _log_to_stderr(settings: LoadedSettings) -> None:
     access.handlers = [lines]
 
 
-def _greeting(host: str, port: int, settings: LoadedSettings) -> str:
+def _greeting(host: str, port: int, kafka: socket.socket | None, settings: LoadedSettings) -> str:
+    clients = ""
+    if kafka is not None:
+        address, kafka_port = kafka.getsockname()[:2]
+        clients = f"and Kafka's clients on {address}:{kafka_port}\n"
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     return f"""
 Lakelog serves {settings.gateway.warehouse} on {url}
-
+{clients}
   curl -X POST {url}/topics/hello -H 'Content-Type: application/json' -d '{{"records": [{{"value": "world"}}]}}'
   curl '{url}/topics/hello/records'
   lakelog topics list        lakelog consume hello --follow        lakelog demo

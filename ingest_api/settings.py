@@ -20,6 +20,8 @@ from lakelog.errors import ErrorCode, LakelogError
 ENVIRONMENT_PREFIX = "LAKELOG_"
 FILE_VARIABLE = "LAKELOG_CONFIG"
 STORAGE_TABLE = "storage"
+# In the place of an address.
+NO_LISTENER = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,29 @@ class GatewaySettings(Settings):
     cluster_id: str = row(
         Text("a name of letters, digits, '.', '_' and '-'"),
         "lakelog",
-        "What the cluster is called in the v3 API: a name of letters, digits, '.', '_' and '-'.",
+        "What the cluster is called, to Kafka's clients and in v3: a name of letters, digits, '.', '_' and '-'.",
+    )
+    kafka: str = row(
+        Text("an address as HOST:PORT, or none"),
+        "localhost:9092",
+        "The address that Kafka's protocol is served on. 0.0.0.0:9092 serves every network that the machine is in, "
+        "none turns it off.",
+    )
+    kafka_advertised: str = row(
+        Text("an address as HOST:PORT"),
+        "",
+        "The address that Kafka's clients are told to come back to, where it is not the one that they reached: behind "
+        "a load balancer, or in a container with another port outside.",
+    )
+    kafka_connections_max: int = row(
+        int_of(1),
+        10_000,
+        "How many connections of Kafka's clients are held at the same time. Those beyond are closed at once.",
+    )
+    kafka_idle_timeout_ms: int = row(
+        long_of(1),
+        600_000,
+        "How long a connection of a Kafka client may be silent before it is closed.",
     )
     body_bytes_max: int = row(
         long_of(1),
@@ -120,12 +144,16 @@ class GatewaySettings(Settings):
         if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", self.cluster_id):
             raise self.rows()["cluster_id"].refusal(self.cluster_id)
         split_address(self.http)
+        if self.kafka != NO_LISTENER:
+            split_address(self.kafka, "kafka")
+        if self.kafka_advertised:
+            split_address(self.kafka_advertised, "kafka_advertised")
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, setting: str = "http") -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
-        raise GatewaySettings.rows()["http"].refusal(address)
+        raise GatewaySettings.rows()[setting].refusal(address)
     return host.strip("[]") or "localhost", int(port)
 
 

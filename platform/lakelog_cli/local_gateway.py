@@ -19,11 +19,12 @@ from typing import Self
 from lakelog.client import LakelogClient
 from lakelog.errors import ErrorCode, LakelogError
 
+ANY_PORT = "127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0
 _LOOKS_PER_SECOND = 50
 _LOG_SHOWN_CHARS = 2000
-_GREETING = re.compile(r"^Lakelog serves .* on (http://\S+)$", re.MULTILINE)
+_GREETING = re.compile(r"^Lakelog serves .* on (http://\S+)\n(?:and Kafka's clients on (\S+)\n)?", re.MULTILINE)
 
 
 class LocalGateway:
@@ -38,14 +39,15 @@ class LocalGateway:
         log_file: Path,
         settings: Mapping[str, str] | None = None,
         *,
-        http: str = "127.0.0.1:0",
+        http: str = ANY_PORT,
         maintenance: bool = False,
     ) -> None:
         self.url = ""
+        self.kafka = ""  # where Kafka's clients find it
         self._log_file = log_file
         self._warehouse = str(warehouse)
         self._settings = dict(settings or {})
-        self._http = http
+        self._addresses = {"http": http, "kafka": ANY_PORT}
         self._maintenance = maintenance
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -65,16 +67,16 @@ class LocalGateway:
         command = [sys.executable, "-m", "lakelog_cli.main", "serve"]
         if not self._maintenance:
             command.append("--no-maintenance")
-        for name, value in {"warehouse": self._warehouse, "http": self._http, **self._settings}.items():
+        for name, value in {"warehouse": self._warehouse, **self._addresses, **self._settings}.items():
             command += [f"--{name.replace('_', '-')}", value]
         # No setting of the surroundings is to reach a gateway whose settings are all given.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKELOG_")}
         with self._log_file.open("wb") as log:
             # A group of its own: Ctrl-C is for the program that started it, which then stops it in order.
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        self.url = self._address()
+        self.url, self.kafka = self._greeted()
         # Started once more, it is where it was.
-        self._http = self.url.removeprefix("http://")
+        self._addresses = {"http": self.url.removeprefix("http://"), "kafka": self.kafka or "none"}
         with LakelogClient(self.url, retry_timeout_s=START_TIMEOUT_S) as client:
             client.ping()
 
@@ -107,10 +109,10 @@ class LocalGateway:
         if self.process.poll() is None:
             self.stop()
 
-    def _address(self) -> str:
+    def _greeted(self) -> tuple[str, str]:
         for _ in range(int(START_TIMEOUT_S * _LOOKS_PER_SECOND)):
             if found := _GREETING.search(self.log):
-                return found[1]
+                return found[1], found[2] or ""
             try:
                 self.process.wait(1 / _LOOKS_PER_SECOND)
             except subprocess.TimeoutExpired:

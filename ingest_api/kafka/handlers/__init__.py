@@ -1,0 +1,1 @@
+"""What the requests mean: one module for each concern, on the gateway's broker and groups."""

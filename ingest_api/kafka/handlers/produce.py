@@ -1,0 +1,127 @@
+"""Produce: record batches in, one outcome per partition; and the ids under which producers number their batches."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ingest_api.kafka.calls import Call, Hangup, Later, error_number, failed
+from ingest_api.kafka.records.envelope import NO_PRODUCER
+from ingest_api.kafka.records.reading import read_batch
+from ingest_api.kafka.schemas import Message, Reply
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.log.producers import ProducerBatch
+from lakelog.log.stamp import Appended
+from lakelog.model.topic import is_internal
+from lakelog.produce import Acks
+
+ACKS = {acks.value: acks for acks in Acks}
+_PRODUCER_ID_BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """One partition's batch, in line for its commit or refused."""
+
+    topic: str
+    partition: int
+    outcome: asyncio.Future[Appended] | LakelogError | None
+
+
+async def produce(call: Call) -> Later:
+    """Each partition's batch is an append of its own; those of one topic stand in line together and share a commit."""
+    request = call.request
+    acks = ACKS.get(request.acks)
+    sent = [
+        _Sent(topic.name, partition.index, await _submit(call, topic.name, partition, acks))
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ]
+    waiting = [each.outcome for each in sent if isinstance(each.outcome, asyncio.Future)]
+
+    def abandon() -> None:
+        for future in waiting:
+            future.cancel()  # the records go their way; nobody hears of it
+
+    return Later(partial(_reply, call, sent, acks, waiting), abandon)
+
+
+async def _submit(
+    call: Call, topic: str, sent: Message, acks: Acks | None
+) -> asyncio.Future[Appended] | LakelogError | None:
+    gateway, log = call.gateway, call.gateway.broker
+    try:
+        if acks is None:
+            raise LakelogError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {call.request.acks}; it is 0, 1 or -1")
+        if call.request.transactional_id is not None:
+            raise _no_transactions()
+        if is_internal(topic):
+            raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not written by clients")
+        data: memoryview = sent.records if sent.records is not None else memoryview(b"")
+        size_max = log.settings.request_bytes_max
+        envelope, records = await gateway.compute(len(data), lambda: read_batch(data, sent.index, size_max))
+        producer = None
+        if envelope.producer_id != NO_PRODUCER:
+            producer = ProducerBatch(
+                envelope.producer_id, envelope.producer_epoch, envelope.base_sequence, stream=sent.index
+            )
+        return await log.produce_path.submit(topic, records, acks=acks, producer=producer)
+    except LakelogError as error:
+        return error
+
+
+async def _reply(
+    call: Call, sent: Sequence[_Sent], acks: Acks | None, waiting: Sequence[asyncio.Future[Appended]]
+) -> Reply | None:
+    if acks is Acks.NONE:
+        _hang_up_on_errors(sent)
+        return None
+    if waiting:
+        await asyncio.wait(waiting, timeout=max(call.request.timeout, 1) / 1000)
+    by_topic: dict[str, list[Reply]] = {}
+    for each in sent:
+        by_topic.setdefault(each.topic, []).append(await _partition_reply(call, each))
+    return {"responses": [{"name": name, "partition_responses": parts} for name, parts in by_topic.items()]}
+
+
+def _hang_up_on_errors(sent: Sequence[_Sent]) -> None:
+    """As Kafka does: who waits for no reply hears of an error by the end of the connection."""
+    for each in sent:
+        if isinstance(each.outcome, LakelogError):
+            raise Hangup(f"records for {each.topic}-{each.partition} with acks=0 are refused: {each.outcome}")
+
+
+async def _partition_reply(call: Call, sent: _Sent) -> Reply:
+    try:
+        if isinstance(sent.outcome, LakelogError):
+            raise sent.outcome
+        assert sent.outcome is not None, "only acks=0 has no outcome"
+        if not sent.outcome.done():
+            sent.outcome.cancel()
+            raise LakelogError(
+                ErrorCode.REQUEST_TIMED_OUT, f"not committed within {call.request.timeout} ms; it may still be stored"
+            )
+        appended = sent.outcome.result()
+        topic = await call.gateway.broker.topics.get(sent.topic)
+        return {
+            "index": sent.partition,
+            "base_offset": int(appended.offsets[0]),
+            "log_append_time": -1 if appended.timestamp_ms is None else appended.timestamp_ms,
+            "log_start_offset": topic.partition(sent.partition).log_start_offset,
+        }
+    except LakelogError as error:
+        return {"index": sent.partition, "base_offset": -1, **failed(error)}
+
+
+async def init_producer_id(call: Call) -> Reply:
+    """An id that nobody has: so many bits of chance need no place where those that were given out are kept."""
+    if call.request.transactional_id is not None:
+        return {"error_code": error_number(_no_transactions()), "producer_id": -1, "producer_epoch": -1}
+    return {"producer_id": secrets.randbits(_PRODUCER_ID_BITS) or 1, "producer_epoch": 0}
+
+
+def _no_transactions() -> LakelogError:
+    return LakelogError(ErrorCode.INVALID_REQUEST, "transactions are not supported; leave out transactional.id")
