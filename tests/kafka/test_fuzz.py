@@ -1,0 +1,129 @@
+"""Bytes that nobody should send: flipped, cut, made up. The decoders refuse them or read them, and never fall over.
+
+The decoders are fed directly, because that is fast enough for a hundred thousand inputs; a part of them goes through a
+real connection too, beside another client that must not notice.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+from ingest_api.kafka.apis import APIS
+from ingest_api.kafka.frames import FrameBuffer, FrameTooLarge
+from ingest_api.kafka.records.reading import read_batch
+from ingest_api.kafka.schemas import _payload, request_schema
+from ingest_api.kafka.wire import Cursor, Malformed
+from lakelog.errors import LakelogError
+from tests.kafka.conftest import Listening, OpenListener
+from tests.kafka.plain_client import PlainClient, batch, request_bytes, to_fetch, to_produce
+from tests.kafka.samples import encoded, sample
+from tests.unit.test_kafka_records import sealed
+
+BODIES = 80_000
+BATCHES = 20_000
+STREAMS = 5_000
+FRAMES = 1_500
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Some bytes changed, or some put in, or some taken out, or the end cut off, or all made up."""
+    kind = rng.randrange(6)
+    if kind == 0:
+        return rng.randbytes(rng.randrange(60))
+    out = bytearray(data)
+    if kind == 1:
+        return bytes(out[: rng.randrange(len(out) + 1)])
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(len(out) + 1)
+        if kind == 2 and at < len(out):
+            out[at] ^= 1 << rng.randrange(8)
+        elif kind == 3 and at < len(out):
+            out[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        elif kind == 4:
+            out[at:at] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00"))
+        elif kind == 5:
+            del out[at : at + rng.randrange(1, 5)]
+    return bytes(out)
+
+
+def test_bodies_of_every_api_and_version():
+    rng = random.Random(1)
+    read = refused = 0
+    versions = [(api, version) for api in APIS.values() for version in range(api.oldest, api.newest + 1)]
+    each = BODIES // len(versions) + 1
+    for api, version in versions:
+        schema = request_schema(api.name, version, api.oldest, api.newest)
+        bodies = [encoded(sample(_payload(api.name, version, "request"), rng)) for _ in range(4)]
+        for number in range(each):
+            try:
+                schema.read(Cursor(damaged(bodies[number % 4], rng)))
+                read += 1
+            except Malformed:
+                refused += 1
+    assert read + refused >= BODIES
+    assert min(read, refused) > BODIES // 10
+
+
+def test_record_batches():
+    rng = random.Random(2)
+    few, many = batch(b"a", None, b"c" * 70), batch(*[b"v%d" % n for n in range(40)])
+    read = refused = 0
+    for number in range(BATCHES):
+        whole = many if number % 2 else few
+        data = damaged(whole, rng)
+        if rng.random() < 0.7 and len(data) > 61:
+            data = sealed(data)  # so that it is not only the checksum that is looked at
+        try:
+            read_batch(memoryview(data), 0, 1 << 20)
+            read += 1
+        except LakelogError:
+            refused += 1
+    assert read + refused == BATCHES
+    assert min(read, refused) > BATCHES // 100
+
+
+def test_streams_of_frames():
+    rng = random.Random(3)
+    refused = 0
+    for _ in range(STREAMS):
+        buffer = FrameBuffer(1_000)
+        stream = damaged(b"".join(len(b).to_bytes(4, "big") + b for b in (b"x" * 40, b"", b"y" * 900)), rng)
+        try:
+            for at in range(0, len(stream), 100):
+                for frame in buffer.feed(stream[at : at + 100]):
+                    assert len(frame) <= 1_000
+        except FrameTooLarge:
+            refused += 1
+    assert 0 < refused < STREAMS
+
+
+async def test_a_connection_ends_or_answers_and_others_go_on(open_listener: OpenListener):
+    # A fetch may ask to wait for very long by now.
+    async with open_listener(request_timeout_ms="5") as listening, listening.client() as client:
+        await _through_connections(listening, client)
+
+
+async def _through_connections(listening: Listening, client: PlainClient) -> None:
+    rng = random.Random(4)
+    await client.ask("metadata", 12, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+    frames = [
+        request_bytes("produce", 9, to_produce(("t", 0, batch(b"a", b"b")))),
+        request_bytes("fetch", 12, to_fetch(("t", 0, 0))),
+        request_bytes("metadata", 12, {"topics": None}),
+        request_bytes("api_versions", 3, {}),
+        request_bytes("heartbeat", 4, {"group_id": "g", "member_id": "m"}),
+        request_bytes("offset_fetch", 8, {"groups": [{"group_id": "g", "topics": None}]}),
+        request_bytes("create_topics", 7, {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}]}),
+    ]
+    for number in range(FRAMES):
+        async with listening.client() as other:
+            for _ in range(3):
+                other.send_frame(damaged(rng.choice(frames), rng))
+            # What is not served ends the connection, if nothing before it has.
+            other.send_frame(b"\x7f\xff" + bytes(20))
+            with suppress(ConnectionError):
+                await other.reader.read()
+        if number % 100 == 0:
+            await client.ask("api_versions", 3)
+    assert (await client.ask("metadata", 12, topics=None))["topics"]

@@ -1,0 +1,257 @@
+"""Record batches between bytes and columns, with aiokafka's codec for a second opinion."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest_api.kafka.records import reading
+from ingest_api.kafka.records.reading import read_batch
+from ingest_api.kafka.records.varints import TooLong, VarintRows, read_varint, read_varints, widths, zigzag
+from ingest_api.kafka.records.writing import write_batches, write_gap
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog.fetch import Fetched
+from lakelog.model.batch import STORED_SCHEMA, combine
+
+LIMIT = 1 << 24
+# timestamp, key, value, headers
+Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+rows_of_any_kind = st.lists(
+    st.tuples(
+        st.integers(0, 2**45),
+        st.none() | st.binary(max_size=200),
+        st.none() | st.binary(max_size=200),
+        st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=50)), max_size=20),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+def batch_of(rows: Sequence[Row], *, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, False, *producer, 1 << 30)
+    for offset, (timestamp, key, value, headers) in enumerate(rows):
+        builder.append(offset, timestamp, key, value, headers)
+    return bytes(builder.build())
+
+
+def sealed(batch: bytes | bytearray) -> bytes:
+    """The batch with the checksum and the length that it should have."""
+    batch = bytearray(batch)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def rows_in(data: bytes, few: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "FEW_RECORDS", few)
+        _, records = read_batch(memoryview(data), 3, LIMIT)
+    assert records.partitions is not None
+    assert set(np.asarray(records.partitions).tolist()) == {3}
+    return combine([records]).batch.to_pylist()
+
+
+def expected(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    return [(time, key, value, headers or None) for time, key, value, headers in rows]
+
+
+def seen(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            round(row["timestamp"].timestamp() * 1000),
+            row["key"],
+            row["value"],
+            [(each["key"], each["value"]) for each in row["headers"]] if row["headers"] is not None else None,
+        )
+        for row in rows
+    ]
+
+
+@given(rows_of_any_kind)
+def test_both_ways_of_reading_give_what_was_written(rows: list[Row]):
+    data = batch_of(rows)
+    with pytest.MonkeyPatch.context() as patched:
+        assert seen(rows_in(data, 0, patched)) == expected(rows)
+        assert seen(rows_in(data, 1 << 20, patched)) == expected(rows)
+
+
+@given(rows_of_any_kind, st.integers(0, 2**40), st.data())
+def test_what_is_fetched_is_what_was_sent(rows: list[Row], base_offset: int, data: st.DataObject):
+    """Also where compaction has left gaps between the offsets."""
+    _, records = read_batch(memoryview(batch_of(rows)), 0, LIMIT)
+    steps = data.draw(st.lists(st.integers(1, 300), min_size=len(rows), max_size=len(rows)))
+    offsets = base_offset + np.cumsum(steps)
+    stored = pa.Table.from_batches(
+        [pa.RecordBatch.from_arrays([pa.array(offsets), *combine([records]).batch.columns], schema=STORED_SCHEMA)]
+    )
+    cut = data.draw(st.integers(0, len(rows) - 1))
+    in_chunks = pa.concat_tables([stored.slice(0, cut), stored.slice(cut)])
+    out = b"".join(write_batches(Fetched("t", 0, in_chunks, int(offsets[-1]) + 8)))
+    batch = MemoryRecords(out).next_batch()
+    assert batch.validate_crc()
+    assert batch.next_offset == offsets[-1] + 8
+    read = list(batch)
+    assert [each.offset for each in read] == offsets.tolist()
+    assert [(each.timestamp, each.key, each.value, each.headers) for each in read] == [
+        (time, key, value, [*headers]) for time, key, value, headers in rows
+    ]
+
+
+def test_a_long_fetch_is_several_batches_that_lead_on_to_its_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ingest_api.kafka.records.writing.BATCH_RECORDS_MAX", 10)
+    rows: list[Row] = [(1_000 + i, None, b"%d" % i, []) for i in range(35)]
+    _, records = read_batch(memoryview(batch_of(rows)), 0, LIMIT)
+    stored = pa.Table.from_batches(
+        [pa.RecordBatch.from_arrays([pa.array(np.arange(35)), *combine([records]).batch.columns], schema=STORED_SCHEMA)]
+    )
+    reader = MemoryRecords(b"".join(write_batches(Fetched("t", 0, stored, 40))))
+    ends, values = [], []
+    while (batch := reader.next_batch()) is not None:
+        values += [each.value for each in batch]
+        ends.append(batch.next_offset)
+    assert ends == [10, 20, 30, 40]
+    assert values == [row[2] for row in rows]
+
+
+def test_a_gap_is_a_batch_of_no_records():
+    batch = MemoryRecords(b"".join(write_gap(7, 30))).next_batch()
+    assert batch.validate_crc()
+    assert (batch.base_offset, batch.next_offset, list(batch)) == (7, 30, [])
+
+
+def test_records_without_a_timestamp_are_stamped_by_the_log(monkeypatch: pytest.MonkeyPatch):
+    data = bytearray(batch_of([(0, None, b"x", [])] * 30))
+    struct.pack_into(">qq", data, 27, -1, -1)
+    for few in (0, 100):
+        assert {row["timestamp"] for row in rows_in(sealed(data), few, monkeypatch)} == {None}
+
+
+def test_very_many_headers_of_one_record_are_read(monkeypatch: pytest.MonkeyPatch):
+    headers: list[tuple[str, bytes | None]] = [(f"h{i}", b"%d" % i) for i in range(500)]
+    rows: list[Row] = [(5, None, b"x", headers), (5, None, b"y", []), (5, None, b"z", headers[:3])]
+    assert seen(rows_in(batch_of(rows), 0, monkeypatch)) == expected(rows)
+
+
+def test_the_envelope_tells_the_producer():
+    envelope, _ = read_batch(memoryview(batch_of([(1, None, b"x", [])], producer=(77, 3, 12))), 0, LIMIT)
+    assert (envelope.producer_id, envelope.producer_epoch, envelope.base_sequence) == (77, 3, 12)
+
+
+ROWS: list[Row] = [(1_000 + i, b"k%d" % i, b"v" * i, [("h", b"x")]) for i in range(40)]
+
+
+def refusal(data: bytes, limit: int = LIMIT) -> ErrorCode:
+    with pytest.raises(LakelogError) as refused:
+        read_batch(memoryview(data), 0, limit)
+    return refused.value.code
+
+
+def test_broken_batches_are_refused_with_the_reason():
+    whole = batch_of(ROWS)
+    assert refusal(whole[:-1]) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(b"") is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(whole + whole) is ErrorCode.INVALID_RECORD
+    assert refusal(whole[:100] + b"!" + whole[101:]) is ErrorCode.CORRUPT_MESSAGE
+    old = whole[:16] + b"\x01" + whole[17:]
+    assert refusal(old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    transactional = bytearray(whole)
+    transactional[22] |= 0x10
+    assert refusal(sealed(transactional)) is ErrorCode.INVALID_RECORD
+    unknown_codec = bytearray(whole)
+    unknown_codec[22] |= 7
+    assert refusal(sealed(unknown_codec)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    too_many = bytearray(whole)
+    struct.pack_into(">i", too_many, 57, 2_000_000_000)
+    struct.pack_into(">i", too_many, 23, 1_999_999_999)
+    assert refusal(sealed(too_many)) is ErrorCode.CORRUPT_MESSAGE
+    misnumbered = bytearray(whole)
+    struct.pack_into(">i", misnumbered, 23, 7)
+    assert refusal(sealed(misnumbered)) is ErrorCode.INVALID_RECORD
+
+
+def test_damage_behind_a_good_checksum_is_found_or_harmless(monkeypatch: pytest.MonkeyPatch):
+    """Both ways of reading agree on every damaged batch: the same records, or a refusal."""
+    rng = random.Random(11)
+    whole = batch_of(ROWS)
+    for _ in range(3_000):
+        data = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(61, len(data))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del data[rng.randrange(61, len(data)) :]
+        outcomes = [_outcome(sealed(data), few, monkeypatch) for few in (0, 1000)]
+        assert outcomes[0] == outcomes[1]
+
+
+def _outcome(data: bytes, few: int, monkeypatch: pytest.MonkeyPatch) -> list[Any] | None:
+    try:
+        return seen_raw(rows_in(data, few, monkeypatch))
+    except LakelogError:
+        return None
+
+
+def seen_raw(rows: list[dict[str, Any]]) -> list[Any]:
+    return [(row["key"], row["value"], row["headers"]) for row in rows]
+
+
+def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused():
+    whole = bytearray(batch_of([(1, None, bytes(1000), [])] * 50))
+    packed = gzip.compress(bytes(whole[61:]))
+    whole[22] |= 1
+    bomb = sealed(bytes(whole[:61]) + packed)
+    assert refusal(bomb, 10_000) is ErrorCode.MESSAGE_TOO_LARGE
+    read_batch(memoryview(bomb), 0, 100_000)
+    assert refusal(sealed(bomb[:-20])) is ErrorCode.CORRUPT_MESSAGE
+
+
+def snappy_frame(blocks: Sequence[bytes]) -> bytes:
+    packed = [pa.compress(block, codec="snappy", asbytes=True) for block in blocks]
+    return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(len(p).to_bytes(4, "big") + p for p in packed)
+
+
+@pytest.mark.parametrize("framed", [True, False])
+def test_snappy_comes_in_frames_from_java_and_plain_from_others(framed: bool):
+    whole = bytearray(batch_of(ROWS))
+    body = bytes(whole[61:])
+    packed = snappy_frame([body[:300], body[300:]]) if framed else pa.compress(body, codec="snappy", asbytes=True)
+    whole[22] |= 2
+    _, records = read_batch(memoryview(sealed(bytes(whole[:61]) + packed)), 0, LIMIT)
+    assert seen(combine([records]).batch.to_pylist()) == expected(ROWS)
+    assert refusal(sealed(bytes(whole[:61]) + packed[:-5])) is ErrorCode.CORRUPT_MESSAGE
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=50))
+def test_varints_in_columns_are_varints(numbers: list[int]):
+    zigzags = zigzag(np.array(numbers, dtype=np.int64))
+    width = widths(zigzags)
+    rows = VarintRows(width)
+    rows.varint(zigzags, width)
+    column = rows.column().to_pylist()
+    assert [read_varint(each, 0) for each in column] == [(n, len(c)) for n, c in zip(numbers, column, strict=True)]
+    data = np.frombuffer(b"".join(column), dtype=np.uint8)
+    starts = np.concatenate(([0], np.cumsum(width)[:-1])).astype(np.int64)
+    values, after = read_varints(data, starts)
+    assert values.tolist() == numbers
+    assert after.tolist() == np.cumsum(width).tolist()
+
+
+def test_a_varint_without_an_end_is_refused():
+    endless = b"\xff" * 11
+    with pytest.raises(TooLong):
+        read_varint(endless, 0)
+    with pytest.raises(TooLong):
+        read_varints(np.frombuffer(endless, dtype=np.uint8), np.zeros(1, dtype=np.int64))
