@@ -1,4 +1,4 @@
-"""Vacuum: files that left the table, files that never came into it, and commits that a checkpoint stands for.
+"""Vacuum: files that left the table, that never came into it or were never finished, and commits under a checkpoint.
 
 No Spark: folders are listed and files are deleted. What is deleted is looked up in a state of the table that is newer
 than the listing, so a file that was committed in between is seen as what it is.
@@ -50,9 +50,10 @@ async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
     data = [file for file in present if _DATA_FILE.fullmatch(file.path)]
     delay_ms = state.config.file_delete_delay_ms
     doomed = dispensable(data, state.live, state.tombstones, held, delay_ms, context.now_ms)
+    unfinished = dispensable(await store.unfinished(topic.name), (), {}, held, delay_ms, context.now_ms)
     gone = set(doomed)
     if not context.dry_run:
-        await store.delete([topic.table.path(file.path) for file in doomed])
+        await store.delete([topic.table.path(file.path) for file in doomed] + [file.path for file in unfinished])
     seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
     outcomes = [
         Outcome(
@@ -67,21 +68,13 @@ async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
         for partition, files in _by_partition(data).items()
         if not gone.isdisjoint(files)
     ]
+    if unfinished:
+        outcomes.append(_whole_topic(topic, "unfinished files", unfinished, (), seconds))
     log = [file for file in present if file.path.startswith(LOG_FOLDER)]
     if not context.dry_run and await _clean_log(context, topic, log):
         left = await store.files(topic.table.path(LOG_FOLDER.rstrip("/")))
         seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
-        outcomes.append(
-            Outcome(
-                job=NAME,
-                topic=topic.name,
-                partition=WHOLE_TOPIC,
-                reason="old commits",
-                before=_amount(log),
-                after=_amount(left),
-                seconds=seconds,
-            )
-        )
+        outcomes.append(_whole_topic(topic, "old commits", log, left, seconds))
     return outcomes
 
 
@@ -95,6 +88,20 @@ async def _clean_log(context: Context, topic: Topic, log: Sequence[StoredFile]) 
     if table.checkpoint_version < topic.state.version:
         await table.checkpoint()
     return await table.clean_log(before_ms=before_ms)
+
+
+def _whole_topic(
+    topic: Topic, reason: str, before: Sequence[StoredFile], after: Sequence[StoredFile], seconds: float
+) -> Outcome:
+    return Outcome(
+        job=NAME,
+        topic=topic.name,
+        partition=WHOLE_TOPIC,
+        reason=reason,
+        before=_amount(before),
+        after=_amount(after),
+        seconds=seconds,
+    )
 
 
 def _by_partition(files: Sequence[StoredFile]) -> dict[int, list[StoredFile]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compaction_jobs.context import Context
 from compaction_jobs.journal import Journal
-from compaction_jobs.lease import Lease
+from compaction_jobs.lease import LEASE_FOLDER, Lease
 from compaction_jobs.orphans import ON_ITS_WAY_MS
 from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome
 from compaction_jobs.runner import run_job
@@ -172,6 +174,29 @@ async def test_orphans_go_when_nobody_can_be_about_to_commit_them(
     assert await data_files(broker) == live
     assert await broker.store.get(f"{TOPIC}/notes.txt") is not None, "what is not ours is left alone"
     assert await values_of(broker, TOPIC) == ["kept"]
+
+
+async def test_files_that_a_killed_writer_began_on_a_disk_go_too(tmp_path: Path, clock: MovedClock) -> None:
+    warehouse = Warehouse(str(tmp_path), {})
+    async with Broker(warehouse.open_store(), COLD, clock=clock) as broker:
+        await broker.admin.create_topic(TOPIC, 1)
+        await append_each(broker, TOPIC, ["kept"])
+        async with Lease(broker.store, clock) as lease:
+            of_nobody = [
+                tmp_path / TOPIC / "partition=0" / "1.parquet#1",
+                tmp_path / TOPIC / "_delta_log" / "9.json#12",
+            ]
+            of_a_run = tmp_path / TOPIC / "partition=0" / f"2-{lease.id}.parquet#1"
+            for path in (*of_nobody, of_a_run):
+                path.write_bytes(b"half of a")
+            assert await run("vacuum", broker, warehouse) == []
+            clock.ahead_ms += 3_600_000
+            await lease._touch()
+            os.utime(tmp_path / LEASE_FOLDER / lease.id, times=(clock.now_ms() / 1000,) * 2)
+            (done,) = await run("vacuum", broker, warehouse)
+        assert (done.reason, done.before.files, done.after.files) == ("unfinished files", 2, 0)
+        assert [path.exists() for path in (*of_nobody, of_a_run)] == [False, False, True]
+        assert await values_of(broker, TOPIC) == ["kept"]
 
 
 async def test_old_commits_go_and_a_checkpoint_stands_for_them(

@@ -185,6 +185,9 @@ class FaultyStore:
     async def files(self, folder: str) -> list[StoredFile]:
         return await self._ask("files", folder, lambda: self.warehouse.list(folder))
 
+    async def unfinished(self, folder: str) -> list[StoredFile]:
+        return []
+
     async def folders(self) -> list[str]:
         return await self._ask(
             "folders", "", lambda: sorted({path.split("/", 1)[0] for path in self.warehouse.files if "/" in path})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,6 +76,10 @@ class Store(Protocol):
 
     async def files(self, folder: str) -> list[StoredFile]:
         """Every file below a folder, at any depth, in the order of their paths."""
+        ...
+
+    async def unfinished(self, folder: str) -> list[StoredFile]:
+        """What writers that died have left below a folder of files that never appeared. `delete` takes these, too."""
         ...
 
     async def folders(self) -> list[str]:
@@ -177,6 +182,9 @@ class ObjectStore:
                     found.append(StoredFile(item["path"], item["size"], modified_ms))
         return sorted(found, key=lambda file: file.path)
 
+    async def unfinished(self, folder: str) -> list[StoredFile]:
+        return []  # the store's own rules, by which it drops unfinished uploads, are for its owner to set
+
     async def folders(self) -> list[str]:
         with _translated(self.url):
             listing = await obstore.list_with_delimiter_async(self._store)
@@ -200,6 +208,10 @@ class ObjectStore:
 
     def writer(self, path: str) -> FileWriter:
         return obstore.open_writer(self._store, path, buffer_size=WRITER_BUFFER_BYTES)
+
+
+# What obstore calls a file on a disk until it is whole. It does not list such files.
+_UNFINISHED = re.compile(r"#\d+$")
 
 
 class LocalDisk(ObjectStore):
@@ -237,9 +249,28 @@ class LocalDisk(ObjectStore):
             except FileNotFoundError:
                 raise FileMissing(path) from None
 
+    async def unfinished(self, folder: str) -> list[StoredFile]:
+        return await asyncio.to_thread(lambda: list(self._unfinished(folder)))
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        await super().delete([path for path in paths if not _UNFINISHED.search(path)])
+        for path in filter(_UNFINISHED.search, paths):
+            try:
+                (self._root / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreRefused(f"{path}: {error.strerror}") from error
+
     def writer(self, path: str) -> FileWriter:
         writer = super().writer(path)
         return _SyncedWriter(writer, lambda: self._sync(path)) if self._fsync else writer
+
+    def _unfinished(self, folder: str) -> Iterator[StoredFile]:
+        for file in sorted((self._root / folder).rglob("*#*")):
+            with suppress(FileNotFoundError):  # it has just been finished
+                if _UNFINISHED.search(file.name):
+                    told = file.stat()
+                    path = file.relative_to(self._root).as_posix()
+                    yield StoredFile(path, told.st_size, int(told.st_mtime * 1000))
 
     def _sync(self, path: str) -> None:
         """The file, its directory and the one above, which a new partition directory was made in."""
