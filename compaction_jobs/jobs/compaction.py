@@ -1,7 +1,7 @@
 """Key compaction: of every key the latest record stays, and the offsets of those that stay do not change.
 
 All partitions that are due go through Spark together, in batches, and each is committed on its own. A batch that fails
-is done again partition by partition, so that only the one at fault is left behind.
+is done again in halves, and these too, until the partition at fault is alone and left behind.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from compaction_jobs.context import Context
 from compaction_jobs.dirtiness import CLEANER_APP, Dirtiness, cleaned_up_to, dirtiness
 from compaction_jobs.lease import Lease
 from compaction_jobs.outcome import Amount, Outcome, brief
-from compaction_jobs.packing import Survival, pack_survivors
 from compaction_jobs.rewriting import Rewrite, Source, Written
+from compaction_jobs.runs import Run, plan_runs
 from compaction_jobs.sealed import total_bytes
-from compaction_jobs.tombstones import CleanedRange, cleaned_ranges, cleaned_tag, tombstones_below
 from lakelog.delta.parquet import codec_for
 from lakelog.errors import LakelogError
 from lakelog.model.segment import Segment
@@ -50,30 +49,6 @@ class Unit:
     @property
     def bytes(self) -> int:
         return total_bytes(self.found.sources)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring files that become one, and the ranges of offsets that were cleaned at the same time."""
-
-    unit: Unit
-    files: list[Survival]
-    ranges: list[tuple[int, int]]
-
-    @property
-    def segments(self) -> list[Segment]:
-        return [file.segment for file in self.files]
-
-    def error(self, written: Written) -> str | None:
-        """Why what was written can't take the place of the files. No survivor may get lost on the way."""
-        expected, found = sum(file.survivors for file in self.files), written.records + written.dropped
-        if written.error is None and found != expected:
-            return f"{expected} records were to survive, and {found} were read"
-        return written.error
-
-    def tags(self, written: Written) -> dict[str, str]:
-        counted = zip(self.ranges, written.tombstones, strict=True) if written.path else ()
-        return cleaned_tag(CleanedRange(end, first_ms, count) for (end, first_ms), count in counted)
 
 
 def plan(topic: Topic, now_ms: int, *, force: bool = False, rolled_only: bool = False) -> list[Unit]:
@@ -157,16 +132,16 @@ async def _compact(context: Context, units: Sequence[Unit]) -> list[tuple[Unit, 
         else:
             results: list[tuple[Unit, Outcome | None]] = []
             for unit in units:
-                mine = [(run, file) for run, file in written if run.unit is unit]
+                mine = [(run, file) for of_unit, run, file in written if of_unit is unit]
                 results.append((unit, await _commit(context, unit, mine, lease, seconds())))
             return results
-    alone: list[tuple[Unit, Outcome | None]] = []
-    for unit in units:
-        alone += await _compact(context, [unit])
-    return alone
+    half = len(units) // 2
+    return [*await _compact(context, units[:half]), *await _compact(context, units[half:])]
 
 
-def _write(session: SparkSession, context: Context, units: Sequence[Unit], unique: str) -> list[tuple[Run, Written]]:
+def _write(
+    session: SparkSession, context: Context, units: Sequence[Unit], unique: str
+) -> list[tuple[Unit, Run, Written]]:
     """The work on Spark: who survives, and the new files. Blocks until it is done."""
     from compaction_jobs.on_spark import KeyFile, Survivors, tasks_at_once
 
@@ -181,44 +156,23 @@ def _write(session: SparkSession, context: Context, units: Sequence[Unit], uniqu
     survivors = Survivors(session, access, files)
     try:
         counts = survivors.counts()
-        runs: list[Run] = []
+        planned: list[tuple[Unit, Run]] = []
         rewrites: list[Rewrite] = []
         first_file = 0
         for unit in units:
-            for run in _runs(unit, [counts.get(first_file + i, 0) for i in range(len(unit.found.sources))]):
-                runs.append(run)
-                position = unit.found.sources.index(run.segments[0])
-                rewrites.append(_rewrite(run, first_file + position, unique))
-            first_file += len(unit.found.sources)
-        return list(zip(runs, survivors.write(access, rewrites) if rewrites else [], strict=True))
+            sources = unit.found.sources
+            of_unit = [counts.get(first_file + position, 0) for position in range(len(sources))]
+            for run in plan_runs(unit.found, of_unit, unit.topic.state.config.segment_bytes, unit.now_ms):
+                planned.append((unit, run))
+                rewrites.append(_rewrite(unit, run, first_file + sources.index(run.segments[0]), unique))
+            first_file += len(sources)
+        written = survivors.write(access, rewrites) if rewrites else []
+        return [(unit, run, file) for (unit, run), file in zip(planned, written, strict=True)]
     finally:
         survivors.close()
 
 
-def _runs(unit: Unit, counts: Sequence[int]) -> list[Run]:
-    found = unit.found
-    files = [
-        Survival(
-            segment,
-            survivors,
-            must_go=position >= len(found.clean) or tombstones_below(segment, found.tombstones_go_below) > 0,
-        )
-        for position, (segment, survivors) in enumerate(zip(found.sources, counts, strict=True))
-    ]
-    return [
-        Run(unit, packed, _ranges(unit, packed))
-        for packed in pack_survivors(files, unit.topic.state.config.segment_bytes)
-    ]
-
-
-def _ranges(unit: Unit, files: Sequence[Survival]) -> list[tuple[int, int]]:
-    """Up to which offset the tombstones of some files were first cleaned when: now, for those of dirty files."""
-    known = [(each.end_offset, each.first_cleaned_ms) for file in files for each in cleaned_ranges(file.segment)]
-    return [*known, (unit.found.end_offset, unit.now_ms)]
-
-
-def _rewrite(run: Run, first_file: int, unique: str) -> Rewrite:
-    unit = run.unit
+def _rewrite(unit: Unit, run: Run, first_file: int, unique: str) -> Rewrite:
     return Rewrite(
         table=unit.topic.name,
         partition=unit.partition,
@@ -227,7 +181,7 @@ def _rewrite(run: Run, first_file: int, unique: str) -> Rewrite:
         codec=codec_for(unit.topic.state.config.compression_type, merged=True),
         unique=unique,
         tombstones_go_below=unit.found.tombstones_go_below,
-        range_ends=tuple(end for end, _ in run.ranges),
+        range_ends=run.range_ends,
     )
 
 
@@ -235,14 +189,24 @@ def _source(unit: Unit, segment: Segment) -> Source:
     return Source(unit.topic.table.path(segment.path), segment.bytes)
 
 
+def _error(run: Run, written: Written) -> str | None:
+    """Why what was written can't take the place of the files. No survivor may get lost on the way."""
+    found = written.records + written.dropped
+    if written.error is None and found != run.survivors:
+        return f"{run.survivors} records were to survive, and {found} were read"
+    return written.error
+
+
 async def _commit(
     context: Context, unit: Unit, written: Sequence[tuple[Run, Written]], lease: Lease, seconds: float
 ) -> Outcome | None:
-    failed = next((error for run, file in written if (error := run.error(file)) is not None), None)
+    failed = next((error for run, file in written if (error := _error(run, file)) is not None), None)
     if failed is not None:
         # What was written for the partition stays behind as orphans, for the vacuum.
         return _outcome(unit, seconds=seconds, error=failed)
-    replacements = [Replacement(run.segments, file, run.tags(file)) for run, file in written]
+    replacements = [
+        Replacement(run.segments, file, run.tags(file.tombstones) if file.path else {}) for run, file in written
+    ]
     txns = {f"{CLEANER_APP}{unit.partition}": unit.found.end_offset}
     try:
         new = await replace(unit.topic, "COMPACT", replacements, lease, context.now_ms, txns)

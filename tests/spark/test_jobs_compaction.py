@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakelog.broker import Broker
 from lakelog.delta.store import open_store
+from tests.compaction_model import TOMBSTONES_KEPT_MS, CompactionModel, Record, pairs
 from tests.conftest import OpenBroker, Warehouse
 from tests.contract.records import COLD, append, batch_of, records
 from tests.spark.job_runs import COMPACTED, SEAL_MS, HandClock, put, run, served
@@ -20,70 +21,36 @@ from tests.spark.readers import data_files, delta_frame
 pytestmark = pytest.mark.spark
 
 TOPIC = "customers"
-PARTITIONS = 4
-TOMBSTONES_KEPT_MS = 10_000
+PARTITIONS = 12  # each with a history of its own: a run of Spark takes about as long for many as for one
 
-Record = tuple[int, bytes, bytes | None]
-Pairs = list[tuple[bytes, bytes | None]]
-
-
-class Model:
-    """Ten lines that say what compaction is, for one partition."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.written_ms: dict[int, int] = {}
-        self.first_cleaned_ms: dict[int, int] = {}
-        self.next_offset = 0
-
-    def append(self, pairs: Pairs, now_ms: int) -> None:
-        for key, value in pairs:
-            self.records.append((self.next_offset, key, value))
-            self.written_ms[self.next_offset] = now_ms
-            self.next_offset += 1
-
-    def compact(self, now_ms: int) -> None:
-        sealed = [record for record in self.records if now_ms - self.written_ms[record[0]] >= SEAL_MS]
-        latest = {key: offset for offset, key, _ in sealed}
-        for record in sealed:
-            offset, key, value = record
-            cleaned_ms = self.first_cleaned_ms.setdefault(offset, now_ms)
-            had_its_time = cleaned_ms < now_ms and now_ms - cleaned_ms >= TOMBSTONES_KEPT_MS
-            if latest[key] != offset or (value is None and had_its_time):
-                self.records.remove(record)
-
-
-keys = st.sampled_from([b"", b"a", b"b", b"\x00\xff", b"long" * 50])
-values = st.one_of(st.none(), st.just(b""), st.binary(max_size=20))
-batches = st.lists(st.tuples(keys, values), min_size=1, max_size=6)
 rounds = st.lists(
     st.tuples(
-        st.lists(st.lists(batches, max_size=3), min_size=PARTITIONS, max_size=PARTITIONS),
+        st.lists(st.lists(pairs, max_size=3), min_size=PARTITIONS, max_size=PARTITIONS),
         st.sampled_from([0, SEAL_MS - 1, SEAL_MS, TOMBSTONES_KEPT_MS]),
     ),
-    min_size=1,
+    min_size=2,
     max_size=3,
 )
 
 
-@given(rounds)
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rounds, st.sampled_from([0, 2 * SEAL_MS]))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_survivors_are_those_of_the_model(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history, lag_ms: int
 ) -> None:
     warehouse = Warehouse(str(tmp_path_factory.mktemp("model")), {})
 
     async def check() -> None:
         clock = HandClock()
-        models = [Model() for _ in range(PARTITIONS)]
-        config = {**COMPACTED, "delete.retention.ms": str(TOMBSTONES_KEPT_MS)}
+        models = [CompactionModel(max(SEAL_MS, lag_ms), TOMBSTONES_KEPT_MS) for _ in range(PARTITIONS)]
+        config = {"delete.retention.ms": str(TOMBSTONES_KEPT_MS), "min.compaction.lag.ms": str(lag_ms), **COMPACTED}
         async with Broker(open_store(warehouse.url), COLD, clock=clock) as broker:
             await broker.admin.create_topic(TOPIC, PARTITIONS, config)
             for appends, pause_ms in history:
                 for partition, files in enumerate(appends):
-                    for pairs in files:
-                        await put(broker, TOPIC, pairs, partition=partition)
-                        models[partition].append(pairs, clock.at_ms)
+                    for some in files:
+                        await put(broker, TOPIC, some, partition=partition)
+                        models[partition].append(some, clock.at_ms)
                 clock.at_ms += pause_ms
                 outcomes = await run("compaction", broker, warehouse, spark, force=True)
                 assert all(outcome.error is None for outcome in outcomes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from compaction_jobs.dirtiness import cleaned_up_to, dirtiness
 from compaction_jobs.orphans import ON_ITS_WAY_MS, dispensable
 from compaction_jobs.packing import Survival, pack_small, pack_survivors, worth_a_merge
 from compaction_jobs.retention import held_by_active_segment, plan_retention
+from compaction_jobs.rewriting import ROW_BITS, Wants
 from compaction_jobs.sealed import sealed
 from compaction_jobs.throttle import Throttle
 from compaction_jobs.tombstones import CleanedRange, cleaned_ranges, cleaned_tag, tombstones_below, tombstones_go_below
@@ -276,3 +278,25 @@ def test_the_limit_holds_over_time_and_a_pause_is_not_saved_up() -> None:
     assert throttle.wait_ms(500, 0) == 1000
     assert throttle.wait_ms(100, 60_000) == 100
     assert Throttle(0, now_ms=0).wait_ms(10**12, 0) == 0
+
+
+@given(st.data())
+def test_kept_rows_are_found_row_group_by_row_group_however_their_places_come(data: st.DataObject) -> None:
+    first_file = data.draw(st.integers(0, 5))
+    files = data.draw(st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=4))  # row groups, by their rows
+    kept = [
+        data.draw(st.lists(st.booleans(), min_size=sum(groups), max_size=sum(groups)), label="kept") for groups in files
+    ]
+    places = [
+        ((first_file + number) << ROW_BITS) + row for number, rows in enumerate(kept) for row in np.flatnonzero(rows)
+    ]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(places)), max_size=4), label="cuts"))
+    wants = Wants(iter(np.split(np.array(places, dtype=np.int64), cuts)))
+    for number, groups in enumerate(files):
+        of_file = wants.of_file(first_file + number)
+        start = 0
+        for rows in groups:
+            expected = [row for row in range(start, start + rows) if kept[number][row]]
+            assert of_file.any_before(start + rows) == bool(expected)
+            assert of_file.take_before(start + rows).tolist() == expected
+            start += rows
