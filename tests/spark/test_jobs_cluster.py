@@ -72,10 +72,14 @@ def master(tmp_path: Path) -> Iterator[str]:
         lead = Daemon(tmp_path / "master.log", "org.apache.spark.deploy.master.Master", *here)
         stack.callback(lead.stop)
         url = lead.said(r"spark://127\.0\.0\.1:\d+")
+        workers: list[Daemon] = []
         for name in ("first", "second"):
             share = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / name))
-            worker = Daemon(tmp_path / f"{name}.log", "org.apache.spark.deploy.worker.Worker", *here, *share, url)
-            stack.callback(worker.stop)
+            workers.append(
+                Daemon(tmp_path / f"{name}.log", "org.apache.spark.deploy.worker.Worker", *here, *share, url)
+            )
+            stack.callback(workers[-1].stop)
+        for worker in workers:
             worker.said("Successfully registered with master")
         yield url
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
 
-from compaction_jobs.lease import LEASE_FOLDER
+from compaction_jobs.command import app
 from lakelog.broker import Broker
 from lakelog.client import LakelogClient, Record
 from lakelog_cli.local_gateway import LocalGateway
@@ -126,102 +128,103 @@ async def _check(broker: Broker, traffic: Traffic) -> None:
         assert all(acknowledged[number, offset] == (key, value) for number, offset, key, value in reading)
 
 
-def job_command(warehouse: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "compaction_jobs", *arguments, "--warehouse", warehouse]
+def command(warehouse: str, *arguments: str) -> Result:
+    """The jobs' command line in this process, where it finds the session that is there."""
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [*arguments, "--warehouse", warehouse])
 
 
-def to_its_end(whole: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(whole, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment(""))
-
-
-async def _dirty(warehouse: str) -> list[tuple[int, bytes, bytes | None]]:
-    """A topic that is due, and what has to be left of it."""
+async def _dirty(warehouse: str, partitions: int = 1, value: bytes = b"") -> None:
+    """A topic that is due: in each partition a hundred keys, three times over."""
     async with Broker.open(warehouse, COLD) as broker:
-        await broker.admin.create_topic(TOPIC, 1, {**COMPACTED, "segment.ms": "1"})
-        for number in range(3):
-            await put(broker, TOPIC, [(b"%d" % key, b"%d" % number) for key in range(100)])
-    return [(200 + key, b"%d" % key, b"2") for key in range(100)]
+        await broker.admin.create_topic(TOPIC, partitions, {**COMPACTED, "segment.ms": "1"})
+        for partition in range(partitions):
+            for number in range(3):
+                pairs = [(b"%d" % key, b"%d" % number + value) for key in range(100)]
+                await put(broker, TOPIC, pairs, partition=partition)
 
 
-async def _rows(warehouse: str) -> list[tuple[int, bytes, bytes | None]]:
+async def _offsets(warehouse: str, partitions: int = 1) -> list[list[int]]:
     async with Broker.open(warehouse, COLD) as broker:
-        return await served(broker, TOPIC)
+        return [[row[0] for row in await served(broker, TOPIC, partition)] for partition in range(partitions)]
 
 
-def test_a_job_killed_half_way_leaves_the_table_right_and_the_next_run_finishes(tmp_path: Path) -> None:
+DIRTY_OFFSETS = list(range(300))
+CLEAN_OFFSETS = list(range(200, 300))
+
+
+def test_a_job_killed_half_way_leaves_the_table_right_and_the_next_run_finishes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     warehouse = str(tmp_path / "warehouse")
-    left = asyncio.run(_dirty(warehouse))
-    before = asyncio.run(_rows(warehouse))
-    assert len(before) == 300
-    # So slow that it is in the middle of its work when it has written its claim.
-    slowly = job_command(warehouse, "run", "compaction", "--io-bytes-per-second", "1")
+    # More partitions than are written at the same time, so that some files are done and others are not begun.
+    partitions = 2 * (os.cpu_count() or 1) + 1
+    asyncio.run(_dirty(warehouse, partitions, random.Random(6).randbytes(1000)))
+    before = {str(path) for path in Path(warehouse, TOPIC).glob("*/*.parquet")}
+    slowly = [sys.executable, "-m", "compaction_jobs", "run", "compaction", "--warehouse", warehouse]
+    slowly += ["--io-bytes-per-second", "200000"]
     log = (tmp_path / "log").open("wb")
     job = subprocess.Popen(slowly, stdout=log, stderr=log, start_new_session=True, env=environment(""))
     try:
-        claims = Path(warehouse, LEASE_FOLDER)
-        _wait_until(job, lambda: claims.is_dir() and any(claims.iterdir()))
+        _wait_until(job, lambda: len(list(Path(warehouse, TOPIC).glob("*/*.parquet"))) > len(before))
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         log.close()
-    assert asyncio.run(_rows(warehouse)) == before
+    assert asyncio.run(_offsets(warehouse, partitions)) == [DIRTY_OFFSETS] * partitions
 
-    done = to_its_end(job_command(warehouse, "run", "compaction"))
-    assert done.returncode == 0, done.stderr
-    assert "300 → 100" in done.stdout
-    assert asyncio.run(_rows(warehouse)) == left
+    done = command(warehouse, "run", "compaction")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("300 → 100") == partitions
+    assert asyncio.run(_offsets(warehouse, partitions)) == [CLEAN_OFFSETS] * partitions
 
 
 def _wait_until(process: subprocess.Popen[bytes], happened: Callable[[], bool]) -> None:
-    for _ in range(int(PATIENCE_S * 20)):
+    for _ in range(int(PATIENCE_S * 10)):
         if happened():
             return
         try:
-            process.wait(0.05)
+            process.wait(0.1)
         except subprocess.TimeoutExpired:
             continue
         break
     raise AssertionError("the process did not get there")
 
 
-def test_the_command_says_what_it_did_and_its_exit_code_tells(tmp_path: Path) -> None:
+def test_the_command_says_what_it_did_and_its_exit_code_tells(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = str(tmp_path / "warehouse")
     asyncio.run(_dirty(warehouse))
-
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "lakelog_cli.main", "jobs", *arguments, "--warehouse", warehouse]
-        return subprocess.run(
-            whole, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment("")
-        )
-
-    status = command("status")
-    assert status.returncode == 0, status.stderr
+    status = command(warehouse, "status")
+    assert status.exit_code == 0, status.output
     assert "dirty ratio 1.00, over 0.5" in status.stdout
-    dry = command("run", "compaction", "--dry-run")
-    assert (dry.returncode, "would" in dry.stdout) == (0, True), dry.stderr
+    dry = command(warehouse, "run", "compaction", "--dry-run")
+    assert (dry.exit_code, "would" in dry.stdout) == (0, True), dry.output
+    assert asyncio.run(_offsets(warehouse)) == [DIRTY_OFFSETS]
     (first, *_) = sorted(Path(warehouse, TOPIC, "partition=0").glob("*.parquet"))
     whole = first.read_bytes()
     first.write_bytes(whole[:-20] + bytes(20))
-    failed = command("run", "compaction")
-    assert failed.returncode == 1
-    assert TOPIC in failed.stdout
+    failed = command(warehouse, "run", "compaction")
+    assert (failed.exit_code, TOPIC in failed.stdout) == (1, True), failed.output
     first.write_bytes(whole)
-    assert command("run", "all").returncode == 0
-    assert "compaction" in command("status").stdout, "among the last runs"
-    wrong = command("run", "sweep")
-    assert (wrong.returncode, "no job 'sweep'" in wrong.stderr) == (2, True)
-    assert command("run", "merge", "--topic", "nowhere").returncode == 1
+    assert command(warehouse, "run", "all").exit_code == 0
+    assert asyncio.run(_offsets(warehouse)) == [CLEAN_OFFSETS]
+    assert "compaction" in command(warehouse, "status").stdout, "among the last runs"
+    wrong = command(warehouse, "run", "sweep")
+    assert (wrong.exit_code, "no job 'sweep'" in wrong.stderr) == (2, True)
+    nowhere = command(warehouse, "run", "merge", "--topic", "nowhere")
+    assert (nowhere.exit_code, "no topic 'nowhere'" in nowhere.stderr) == (1, True)
 
 
 def test_a_gateway_keeps_its_topics_clean_and_takes_the_scheduler_with_it(tmp_path: Path) -> None:
     warehouse = str(tmp_path / "warehouse")
-    left = asyncio.run(_dirty(warehouse))
+    asyncio.run(_dirty(warehouse))
     server = LocalGateway(warehouse, tmp_path / "log", {"maintenance_every_seconds": "1"}, maintenance=True)
     server.start()
     try:
-        _wait_until(server.process, lambda: asyncio.run(_rows(warehouse)) == left)
+        commits = Path(warehouse, TOPIC, "_delta_log")
+        _wait_until(server.process, lambda: any('"COMPACT"' in path.read_text() for path in commits.glob("*.json")))
     finally:
         server.kill()
+    assert asyncio.run(_offsets(warehouse)) == [CLEAN_OFFSETS]
     assert "compaction of accounts is due" in server.log
     with subprocess.Popen(["sleep", str(PATIENCE_S)]) as patience:
         _wait_until(patience, lambda: not processes_of(warehouse))
