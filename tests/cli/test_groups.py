@@ -10,19 +10,19 @@ from tests.cli.conftest import Lakelog, Refused
 
 
 def test_a_group_from_its_first_offset_to_its_end(lakelog: Lakelog, refused: Refused) -> None:
-    lakelog("produce", "followed", stdin=b"a\nb\nc\n")
-    plan = lakelog("groups", "reset-offsets", "followers", "--topic", "followed", "--to-offset", "1", "--json")
-    change = {"topic": "followed", "partition": 0, "before": None, "after": 1}
+    lakelog("produce", "reset", stdin=b"a\nb\nc\n")
+    plan = lakelog("groups", "reset-offsets", "followers", "--topic", "reset", "--to-offset", "1", "--json")
+    change = {"topic": "reset", "partition": 0, "before": None, "after": 1}
     assert json.loads(plan) == [change]
     assert "there is no group 'followers'" in refused("groups", "describe", "followers", exit_code=1)
-    lakelog("groups", "reset-offsets", "followers", "--topic", "followed:0", "--to-offset", "1", "--execute")
+    lakelog("groups", "reset-offsets", "followers", "--topic", "reset:0", "--to-offset", "1", "--execute")
     listed = {each["group_id"]: each["state"] for each in json.loads(lakelog("groups", "list", "--json"))}
     assert listed["followers"] == "Empty"
     assert "followers" in lakelog("groups", "list")
     shown = lakelog("groups", "describe", "followers", "--members")
     assert "followers: Empty, 0 members" in shown
-    row = next(line.split() for line in shown.splitlines() if line.startswith("followed "))
-    assert row == ["followed", "0", "1", "1", "0", "3", "2", "–"]
+    row = next(line.split() for line in shown.splitlines() if line.startswith("reset "))
+    assert row == ["reset", "0", "1", "1", "0", "3", "2", "–"]
     (lag,) = json.loads(lakelog("groups", "describe", "followers", "--json"))["partitions"]
     assert (lag["committed"], lag["end_offset"], lag["lag"]) == (1, 3, 2)
     for option, after in (("--shift-by=1", 2), ("--to-latest", 3), ("--to-earliest", 0), ("--by-duration=1h", 0)):
