@@ -37,6 +37,7 @@ from consumer_groups.requests import (
     JoinGroup,
     JoinReply,
     LeaveGroup,
+    Leaver,
     LeaveReply,
     SyncGroup,
     SyncReply,
@@ -69,6 +70,7 @@ class GroupService:
         # Sessions must not end because somebody set the clock, so time is counted on from the start.
         self._started_ms = self._clock.now_ms() - int(self._clock.monotonic_ms())
         self._positions: dict[str, dict[str, dict[TopicPartition, int]]] = {}
+        self._served_here: set[tuple[str, str]] = set()  # members of HTTP consumers that joined through this process
         self._tenure: Tenure | None = None
         self._beginning: asyncio.Task[Tenure] | None = None
         self._fenced_ms = float("-inf")
@@ -102,7 +104,10 @@ class GroupService:
         if request.subscription is not None:
             max_age_ms = self._broker.settings.follow_interval_ms
             await self._learn_topics(tenure, [request.subscription], max_age_ms)
-        return await tenure.membership.ask(request, JoinReply)
+        reply = await tenure.membership.ask(request, JoinReply)
+        if request.subscription is not None and reply.error is ErrorCode.NONE:
+            self._served_here.add((request.group_id, reply.member_id))
+        return reply
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         """A Kafka member's assignment; waits until the leader has brought it."""
@@ -114,6 +119,7 @@ class GroupService:
 
     async def leave(self, request: LeaveGroup) -> LeaveReply:
         """Go, alone or for others by their static instance ids; those who stay share what is let go of."""
+        self._served_here.difference_update((request.group_id, leaver.member_id) for leaver in request.leavers)
         return await (await self._coordinating()).membership.ask(request, LeaveReply)
 
     def next_news(self, group_id: str, member_id: str) -> asyncio.Future[None]:
@@ -269,12 +275,26 @@ class GroupService:
         try:
             tenure = await Tenure(self._broker, self.settings, self._now_ms).begin()
             await self._look_at_topics(tenure)
+            await self._drop_strangers(tenure)
             self._tenure = tenure
             if self._watch is None:
                 self._watch = asyncio.ensure_future(self._keep_watch())
             return tenure
         finally:
             self._beginning = None
+
+    async def _drop_strangers(self, tenure: Tenure) -> None:
+        """A served member lives in the process that it joined through. Those of an earlier one can't come back, and
+        nobody is to wait for the end of their sessions.
+        """
+        for group in list(tenure.coordinator.groups.values()):
+            strangers = tuple(
+                Leaver(member.member_id, member.instance_id)
+                for member in group.members.values()
+                if member.served and (group.group_id, member.member_id) not in self._served_here
+            )
+            if strangers:
+                await tenure.membership.ask(LeaveGroup(group.group_id, strangers), LeaveReply)
 
     def _may_commit(self, tenure: Tenure, request: CommitOffsets) -> ErrorCode:
         if not request.group_id:
@@ -314,7 +334,7 @@ class GroupService:
         for topic in tenure.book.topics:
             if not await self._partition_count(topic, max_age_ms=0):
                 await _forget_topic(tenure, topic)
-        self._forget_positions(tenure)
+        self._forget_the_gone(tenure)
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._expired_ms >= self.settings.offsets_retention_check_interval_ms:
             self._expired_ms = now_ms
@@ -347,7 +367,14 @@ class GroupService:
             if is_idle and each.group_id in tenure.coordinator.groups and not tenure.book.of(each.group_id):
                 await tenure.membership.ask(DeleteGroup(each.group_id), DeleteReply)
 
-    def _forget_positions(self, tenure: Tenure) -> None:
+    def _forget_the_gone(self, tenure: Tenure) -> None:
+        """Positions and names of members whose sessions ended."""
+        self._served_here = {
+            (group.group_id, member_id)
+            for group in tenure.coordinator.groups.values()
+            for member_id in group.members
+            if (group.group_id, member_id) in self._served_here
+        }
         for group_id, positions in list(self._positions.items()):
             group = tenure.coordinator.groups.get(group_id)
             for member_id in [each for each in positions if group is None or each not in group.members]:

@@ -22,7 +22,7 @@ from ingest_api.fast_lane import FastLane
 from ingest_api.gateway import Gateway
 from ingest_api.kafka.listener import KafkaListener
 from ingest_api.metrics import Metrics
-from ingest_api.routes import admin, fetch, groups, process, produce, stream, topics
+from ingest_api.routes import admin, consumers, fetch, group_stream, groups, process, produce, stream, topics
 from ingest_api.routes.schemas import ERRORS
 from ingest_api.settings import LoadedSettings
 from ingest_api.v3 import cluster as v3_cluster
@@ -58,7 +58,7 @@ def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> 
             gateway = Gateway(broker, group_service, settings, metrics)
             metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
-            async with AsyncExitStack() as listeners:
+            async with gateway.consumers, AsyncExitStack() as listeners:
                 if kafka is not None:
                     await listeners.enter_async_context(KafkaListener(gateway, kafka))
                 yield
@@ -67,7 +67,20 @@ def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> 
     # In the order of how often they are asked for: routes are tried one after the other.
     produce.register(app)
     v3_records.register(app)
-    for module in (fetch, stream, topics, admin, groups, process, v3_configs, v3_topics, v3_groups, v3_cluster):
+    for module in (
+        consumers,
+        fetch,
+        group_stream,
+        stream,
+        topics,
+        admin,
+        groups,
+        process,
+        v3_configs,
+        v3_topics,
+        v3_groups,
+        v3_cluster,
+    ):
         app.include_router(module.router, responses=ERRORS)
     app.add_exception_handler(LakelogError, _log_error)
     app.add_exception_handler(HttpError, _http_error)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 
+ILLEGAL_STATE = 40903
 KAFKA_ERROR = 50002
 KAFKA_RETRIABLE_ERROR = 50003
 RETRY_AFTER_SECONDS = 1
@@ -43,15 +44,30 @@ _STATUS = {
     ErrorCode.INVALID_PRODUCER_EPOCH: 409,
     ErrorCode.UNKNOWN_PRODUCER_ID: 409,
     ErrorCode.UNSUPPORTED_TABLE: 409,
+    ErrorCode.INVALID_SESSION_TIMEOUT: 422,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: 422,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: 429,
     ErrorCode.EXPECTED_OFFSET_MISMATCH: 412,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
     ErrorCode.INVALID_GROUP_ID: 422,
     ErrorCode.NON_EMPTY_GROUP: 409,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: 429,
 }
+# The group is not as the request has it: a member was dropped, or something went to another one.
+_ILLEGAL_STATES = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
 
 
 def as_http(error: LakelogError) -> HttpError:
+    if error.code in _ILLEGAL_STATES:
+        return HttpError(409, error.message, ILLEGAL_STATE, error.code)
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return HttpError(404, error.message, 40402 if isinstance(error, UnknownPartition) else 40401, error.code)
     if error.code in _STATUS:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from consumer_groups.service import GroupService
 from ingest_api.bodies import Bodies
+from ingest_api.consumers.registry import Consumers
 from ingest_api.metrics import Metrics
 from ingest_api.replies import Replies
 from ingest_api.settings import LoadedSettings
@@ -27,6 +28,7 @@ class Gateway:
         self.groups = groups
         self.settings = settings.gateway
         self.metrics = metrics
+        self.consumers = Consumers(broker, groups, settings.gateway)
         self.bodies = Bodies(settings.gateway)
         self.replies = Replies(settings.gateway)
         self.stopping = asyncio.Event()

@@ -120,6 +120,17 @@ class GatewaySettings(Settings):
         10_000,
         "How often a stream without records sends a sign of life.",
     )
+    consumers_max: int = row(
+        int_of(1),
+        10_000,
+        "How many consumers there are at the same time. One more is refused with 429.",
+    )
+    consumer_instance_timeout_ms: int = row(
+        long_of(1),
+        300_000,
+        "How long a consumer that nobody asks anything of is kept, and with it, unless it says otherwise, its place in "
+        "the group.",
+    )
     stop_timeout_ms: int = row(
         long_of(0),
         20_000,

@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 from ingest_api.errors import HttpError
 from ingest_api.media import Embedded
 from lakelog.fetch import Fetched
+from lakelog.model.batch import STORED_SCHEMA
 
 NULL = b"null"
 PAD = ord("=")
 
 # What a value lacks to be made of whole threes of bytes, as base64 wants it.
 _FILLINGS = pa.array([b"", b"\0", b"\0\0"], pa.binary())
+_NOTHING = Fetched("", 0, STORED_SCHEMA.empty_table(), 0)
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -39,25 +41,37 @@ def json_lines(reply: Fetched, embedded: Embedded) -> memoryview:
     return _joined(_on_one_line(reply, embedded), embedded, b"", b"\n")
 
 
-def events(reply: Fetched, embedded: Embedded, event_ids: pa.Array) -> memoryview:
-    """Server-sent events, one a record, with an id each."""
+def events(reply: Fetched, embedded: Embedded, event_ids: pa.Array | None = None) -> memoryview:
+    """Server-sent events, one a record, with an id each if there are some."""
     one_line = _on_one_line(reply, embedded)
-    prefix = pc.binary_join_element_wise(_bytes("id: "), event_ids, _bytes("\ndata: "), _bytes(""))
+    prefix: bytes | pa.Array = b"data: "
+    if event_ids is not None:
+        prefix = pc.binary_join_element_wise(_bytes("id: "), event_ids, _bytes("\ndata: "), _bytes(""))
     return _joined(one_line, embedded, prefix, b"\n\n")
 
 
-def arrow_stream(replies: Sequence[Fetched]) -> pa.Buffer:
-    tables = [_with_partition(reply) for reply in replies if reply.rows.num_rows]
-    table = pa.concat_tables(tables) if tables else _with_partition(replies[0])
+def arrow_stream(replies: Sequence[Fetched], *, with_topics: bool = False) -> pa.Buffer:
+    """One Arrow stream of the records of all replies; a column says of which partition each is, and of which topic."""
+    names = list(dict.fromkeys(reply.topic for reply in replies)) if with_topics else None
+    tables = [_with_place(reply, names) for reply in replies if reply.rows.num_rows]
+    table = pa.concat_tables(tables) if tables else _with_place(_NOTHING, None if names is None else [])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
 
 
-def _with_partition(reply: Fetched) -> pa.Table:
-    numbers = pa.repeat(pa.scalar(reply.partition, pa.int32()), reply.rows.num_rows)
-    return reply.rows.add_column(0, pa.field("partition", pa.int32(), nullable=False), numbers)
+def _with_place(reply: Fetched, names: list[str] | None) -> pa.Table:
+    count = reply.rows.num_rows
+    partitions = pa.repeat(pa.scalar(reply.partition, pa.int32()), count)
+    rows = reply.rows.add_column(0, pa.field("partition", pa.int32(), nullable=False), partitions)
+    if names is None:
+        return rows
+    # All topics of the body are one dictionary: a record costs a number, however long its topic's name is.
+    number = names.index(reply.topic) if count else 0
+    indices = pa.repeat(pa.scalar(number, pa.int32()), count)
+    topics = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+    return rows.add_column(0, pa.field("topic", topics.type, nullable=False), topics)
 
 
 def _joined(reply: Fetched, embedded: Embedded, prefix: bytes | pa.Array, suffix: bytes) -> memoryview:

@@ -28,7 +28,8 @@ class BoundedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def within_limits(request: Request) -> Response:
-            if request.method not in ("POST", "PATCH", "PUT"):
+            announced = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+            if not announced:
                 return await handle(request)
             async with gateway_of(request).bodies.read(request) as body:
 

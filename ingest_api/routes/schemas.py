@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from ingest_api import media
@@ -63,6 +64,15 @@ def _record(embedded: Schema) -> Schema:
     )
 
 
+def _records(kinds: Mapping[str, media.Embedded | None]) -> dict[str, Any]:
+    return {
+        kind: {"schema": BYTES}
+        if embedded is None
+        else {"schema": a_list(_record(ANYTHING if embedded is media.Embedded.JSON else or_null(TEXT)))}
+        for kind, embedded in kinds.items()
+    }
+
+
 _POSITION_HEADERS = {
     name: {"description": doc, "schema": TEXT}
     for name, doc in (
@@ -75,14 +85,17 @@ FETCHED: Responses = {
     200: {
         "description": "Records, or none",
         "headers": _POSITION_HEADERS,
-        "content": {
-            kind: {"schema": BYTES}
-            if embedded is None
-            else {"schema": a_list(_record(ANYTHING if embedded is media.Embedded.JSON else or_null(TEXT)))}
-            for kind, embedded in media.RECORDS_OUT.items()
-        },
+        "content": _records(media.RECORDS_OUT),
     }
 }
+_ANY_FORMAT = {media.V2: media.Embedded.JSON, media.V2_SHORT: media.Embedded.JSON}
+POLLED: Responses = {
+    200: {"description": "Records, or none", "content": _records({**_ANY_FORMAT, **media.RECORDS_OUT})},
+}
+CONSUMER = an_object(instance_id=TEXT, base_uri=TEXT)
+SUBSCRIBED = an_object(topics=a_list(TEXT))
+ASSIGNED = an_object(partitions=a_list(an_object(topic=TEXT, partition=NUMBER)))
+COMMITTED = an_object(offsets=a_list(an_object(topic=TEXT, partition=NUMBER, offset=NUMBER, metadata=TEXT)))
 STREAMED: Responses = {
     200: {
         "description": "Records as they arrive, and a sign of life while there are none. An error is the last to come",

@@ -135,6 +135,26 @@ class FetchPath:
                 for change in changes:
                     change.cancel()
 
+    async def wait_past(self, places: Sequence[FetchFrom], max_wait_ms: float) -> bool:
+        """Wait until one of the partitions goes on past the offset that is named of it; whether one did in time.
+
+        Reads no records. A place that is not there (any more) is waited for like one without records.
+        """
+        deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        while True:
+            topics = {topic.name: topic for topic in await self._topics_of(places, self._settings.follow_interval_ms)}
+            changes = [topic.next_change() for topic in topics.values()]
+            try:
+                if any(each.topic in topics and _is_past(topics[each.topic], each) for each in places):
+                    return True
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    return False
+                await self._wait(changes, left_ms)
+            finally:
+                for change in changes:
+                    change.cancel()
+
     async def offset_at(self, topic_name: str, partition: int, at: Position | int) -> OffsetAt:
         """Where a partition begins, ends, has its latest time, or the first record at or after a time in ms."""
         topic = await self._topics.get(topic_name, max_age_ms=self._settings.follow_interval_ms)
@@ -152,11 +172,11 @@ class FetchPath:
             except _Replaced:
                 continue
 
-    async def _topics_of(self, requests: Sequence[FetchFrom]) -> list[Topic]:
+    async def _topics_of(self, requests: Sequence[FetchFrom], max_age_ms: float | None = None) -> list[Topic]:
         found: list[Topic] = []
         for name in dict.fromkeys(request.topic for request in requests):
             try:
-                found.append(await self._topics.get(name))
+                found.append(await self._topics.get(name, max_age_ms=max_age_ms))
             except LakelogError:
                 continue  # each of its partitions will say so
         return found
@@ -309,6 +329,11 @@ class FetchPath:
 
 class _Replaced(Exception):
     """The segment is no longer in the table: look again."""
+
+
+def _is_past(topic: Topic, place: FetchFrom) -> bool:
+    partitions = topic.state.partitions
+    return place.partition < len(partitions) and partitions[place.partition].next_offset > place.offset
 
 
 def enough(replies: Sequence[Fetched], min_bytes: int) -> bool:

@@ -353,7 +353,7 @@ async def test_a_job_makes_the_table_small_beside_a_coordinator_at_work(open_gro
     assert (done.files_before, done.files_after, done.rows_after) == (8, 1, 2)
     # It went on meanwhile, and goes on after it.
     await commit_simply(service, {SECOND: 7})
-    after = await open_groups()
+    after = await open_groups(clock=clock)
     assert await offsets_of(after) == {FIRST: 4, SECOND: 7}
     assert await offsets_of(after, "members") == {FIRST: 1}
     assert await offsets_of(after, "idle") == {}

@@ -1,0 +1,1 @@
+"""Consumers over HTTP: instances that a client makes, subscribes, polls and deletes, as in Confluent REST Proxy v2."""
