@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.log.tiers import FAN, plan_merge
+from lakelog.log.tiers import FAN, LARGE_FAN, LARGE_PER_SEGMENT, LARGE_TIER, plan_merge
 from lakelog.model.segment import SEALED_TIER, Segment
 from tests.unit.segments import segment
 
 SEGMENT_BYTES = 1_000
+LARGE_BYTES = -(-SEGMENT_BYTES // LARGE_PER_SEGMENT)
 
 
 def settled(segments: list[Segment], rewritten: dict[int, int] | None = None) -> list[Segment]:
@@ -45,13 +46,13 @@ def tail_of(sizes: Iterable[int]) -> list[Segment]:
 @given(st.lists(st.integers(1, 1_500) | st.integers(1, 20), max_size=400))
 def test_the_number_of_files_follows_the_bytes(sizes: list[int]):
     segments = tail_of(sizes)
-    # Each tier below the sealed one holds less than FAN files, and their sizes leave room for three of them.
+    # Between two full files: fewer than LARGE_FAN that wait to be a segment, and FAN of each of the two tiers of files
+    # that are smaller.
     small = [each for each in segments if each.bytes < SEGMENT_BYTES]
     full = [each for each in segments if each.bytes >= SEGMENT_BYTES]
     assert len(full) <= sum(sizes) / SEGMENT_BYTES
     stranded = [each for each, after in pairwise(segments) if each in small and after in full]
-    tiers = max((each.tier for each in small), default=0) + 1
-    assert len(small) <= tiers * (FAN - 1) * (len(stranded) + 1)
+    assert len(small) <= (LARGE_FAN + 2 * FAN) * (len(stranded) + 1)
 
 
 @given(st.integers(0, 2_000), st.integers(1, 40))
@@ -69,6 +70,30 @@ def test_a_record_is_rewritten_once_per_tier(sizes: list[int]):
         settled(segments, rewritten)
     # 16 times 16 of the smallest files are one of a third tier; sealing may come once on top.
     assert max(rewritten.values(), default=0) <= 4
+
+
+@given(st.lists(st.integers(LARGE_BYTES, SEGMENT_BYTES), max_size=200))
+def test_a_record_that_came_in_a_large_file_is_rewritten_once(sizes: list[int]):
+    rewritten: dict[int, int] = {}
+    segments: list[Segment] = []
+    for offset, size in enumerate(sizes):
+        segments.append(segment(offset, offset + 1, size=size))
+        settled(segments, rewritten)
+    assert set(rewritten.values()) <= {1}
+    waiting = [each for each in segments if each.bytes < SEGMENT_BYTES]
+    assert sum(each.bytes for each in waiting) < SEGMENT_BYTES * (1 + sum(size >= SEGMENT_BYTES for size in sizes))
+
+
+def test_small_files_before_a_large_one_wait_with_it_and_not_for_ever():
+    few = [segment(n, n + 1, size=1) for n in range(FAN - 1)]
+    large = segment(FAN - 1, FAN, size=LARGE_BYTES)
+    assert plan_merge([*few, large], SEGMENT_BYTES) is None
+    after = [segment(n, n + 1, size=2) for n in range(FAN, LARGE_FAN)]
+    newest = segment(LARGE_FAN, LARGE_FAN + 1, size=LARGE_BYTES)
+    merge = plan_merge([*few, large, *after, newest], SEGMENT_BYTES)
+    assert merge is not None
+    assert merge.segments == (*few, large, *after)
+    assert merge.tier == LARGE_TIER
 
 
 @given(st.lists(st.integers(1, 300), max_size=200))
