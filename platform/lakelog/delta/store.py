@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -21,10 +23,19 @@ import pyarrow as pa
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from lakelog.delta.staged_file import StagedFile, create_file, put_file
 from lakelog.errors import ErrorCode, LakelogError
 
 DELETES_AT_ONCE = 1000
 WRITER_BUFFER_BYTES = 8 * 1024 * 1024
+# So little is read from a disk and written to it in place: handing it to a thread costs several times as much.
+IN_PLACE_BYTES = 64 * 1024
+# One write that took longer than this has the next ones done in threads, for so long.
+SLOW_WRITE_SECONDS = 0.005
+SLOW_FOR_SECONDS = 1.0
+
+
+T = TypeVar("T")
 
 
 class StoreUnavailable(Exception):
@@ -210,13 +221,14 @@ class ObjectStore:
         return obstore.open_writer(self._store, path, buffer_size=WRITER_BUFFER_BYTES)
 
 
-# What obstore calls a file on a disk until it is whole. It does not list such files.
+# What a file on a disk is called until it is whole, by obstore and by us. Listings leave such files out.
 _UNFINISHED = re.compile(r"#\d+$")
 
 
 class LocalDisk(ObjectStore):
-    """A directory. Reads are memory maps; with `fsync` a file and its directories are on the platter before a put
-    returns.
+    """A directory. Reads are memory maps. It is written to without the detour through the object store's own threads,
+    which would cost a small commit more than its files do. With `fsync` a file and its directories are on the platter
+    before a put returns.
     """
 
     def __init__(self, root: Path, *, fsync: bool) -> None:
@@ -227,23 +239,46 @@ class LocalDisk(ObjectStore):
             raise LakelogError(ErrorCode.INVALID_CONFIG, f"warehouse {str(root)!r}: {error.strerror}") from error
         super().__init__(root.as_uri(), store, on_object_store=False)
         self._root = root
+        self._prefix = str(root)
         self._fsync = fsync
+        self._slow_until = float("-inf")
+
+    async def get(self, path: str) -> bytes | None:
+        with _translated(path):
+            try:
+                file = open(self._place(path), "rb", buffering=0)  # noqa: ASYNC230, SIM115 - closed where it is read
+            except FileNotFoundError:
+                return None  # what is asked for most often, by those who look for the next commit
+            if os.fstat(file.fileno()).st_size <= IN_PLACE_BYTES:
+                return _read_and_close(file)
+            return await asyncio.to_thread(_read_and_close, file)
 
     async def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        await super().put(path, data)
-        if self._fsync:
-            await asyncio.to_thread(self._sync, path)
+        with _translated(path):
+            await self._write(data, lambda: put_file(self._place(path), data, fsync=self._fsync))
 
     async def create(self, path: str, data: bytes) -> bool:
-        created = await super().create(path, data)
-        if created and self._fsync:
-            await asyncio.to_thread(self._sync, path)
-        return created
+        with _translated(path):
+            return await self._write(data, lambda: create_file(self._place(path), data, fsync=self._fsync))
+
+    async def _write(self, data: bytes | pa.Buffer, work: Callable[[], T]) -> T:
+        """In place while files are small and the disk is quick, else in a thread: a disk that makes one wait (its queue
+        is full, it is across a network, it flushes) must not hold up everybody.
+        """
+        started = time.monotonic()
+        if self._fsync or len(data) > IN_PLACE_BYTES or started < self._slow_until:
+            return await asyncio.to_thread(work)
+        try:
+            return work()
+        finally:
+            ended = time.monotonic()
+            if ended - started > SLOW_WRITE_SECONDS:
+                self._slow_until = ended + SLOW_FOR_SECONDS
 
     async def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         with _translated(path):
             try:
-                with pa.memory_map(str(self._root / path)) as mapped:
+                with pa.memory_map(self._place(path)) as mapped:
                     # The buffers keep the mapping alive, also when the file is deleted meanwhile.
                     return [_mapped_range(mapped, start, end) for start, end in ranges]
             except FileNotFoundError:
@@ -261,8 +296,7 @@ class LocalDisk(ObjectStore):
                 raise StoreRefused(f"{path}: {error.strerror}") from error
 
     def writer(self, path: str) -> FileWriter:
-        writer = super().writer(path)
-        return _SyncedWriter(writer, lambda: self._sync(path)) if self._fsync else writer
+        return StagedFile(self._place(path), fsync=self._fsync)
 
     def _unfinished(self, folder: str) -> Iterator[StoredFile]:
         for file in sorted((self._root / folder).rglob("*#*")):
@@ -272,33 +306,18 @@ class LocalDisk(ObjectStore):
                     path = file.relative_to(self._root).as_posix()
                     yield StoredFile(path, told.st_size, int(told.st_mtime * 1000))
 
-    def _sync(self, path: str) -> None:
-        """The file, its directory and the one above, which a new partition directory was made in."""
-        file = self._root / path
-        for place in (file, file.parent, file.parent.parent):
-            descriptor = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    def _place(self, path: str) -> str:
+        return f"{self._prefix}/{path}"
+
+
+def _read_and_close(file: FileIO) -> bytes:
+    with file:
+        return file.readall()
 
 
 def _mapped_range(mapped: pa.MemoryMappedFile, start: int, end: int) -> pa.Buffer:
     mapped.seek(start)
     return mapped.read_buffer(end - start)
-
-
-class _SyncedWriter:
-    def __init__(self, writer: FileWriter, sync: Any) -> None:
-        self._writer = writer
-        self._sync = sync
-
-    def write(self, data: Any) -> int:
-        return self._writer.write(data)
-
-    def close(self) -> None:
-        self._writer.close()
-        self._sync()
 
 
 _LASTING = (
