@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -18,10 +17,7 @@ from ingest_api.gateway import Gateway
 from ingest_api.settings import NO_LISTENER, LoadedSettings, split_address
 from lakelog.delta.store import open_store
 from lakelog.errors import ErrorCode, LakelogError
-
-SWITCH_SECONDS = 0.0005
-# A request makes hundreds of objects and no cycles: the collector need not look after every second one.
-GC_OBJECTS = 50_000
+from lakelog.interpreter import set_for_serving
 
 
 class GatewayServer(uvicorn.Server):
@@ -49,10 +45,6 @@ class GatewayServer(uvicorn.Server):
 def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
     """Run until told to stop. Raises LakelogError if the address can't be had or the warehouse can't be opened."""
     _log_to_stderr(settings)
-    # Threads that encode take turns with the event loop at the interpreter: with the default of 5 ms a request would
-    # wait for several of those turns.
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(GC_OBJECTS)
     # What can't be opened is said now, and not by a process that has greeted already.
     open_store(settings.gateway.warehouse, settings.storage, fsync=settings.log.fsync)
     host, port = split_address(settings.gateway.http)
@@ -61,6 +53,7 @@ def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
     if settings.gateway.kafka != NO_LISTENER:
         kafka = _listen(*split_address(settings.gateway.kafka), "--kafka, or none to leave it out")
     app = create_app(settings, kafka)
+    set_for_serving()
     config = uvicorn.Config(
         front_of(app, settings),
         loop="uvloop" if sys.platform != "win32" else "asyncio",

@@ -49,7 +49,8 @@ class Broker:
         self.settings = settings or ServerSettings()
         self.store = store
         self.clock = clock or SystemClock()
-        self._executors = list(_executors(self.settings)) if in_threads else []
+        encode_threads = (self.settings.encode_threads or os.cpu_count() or 2) if in_threads else 1
+        self._executors = list(_executors(encode_threads, self.settings.maintenance_threads)) if in_threads else []
         compute, maintenance = self._executors if self._executors else (None, None)
         self.hot_tail = HotTail(self.settings.hot_tail_bytes_max)
         self.reader = SegmentReader(store, compute, self.settings.read_cache_bytes_max)
@@ -57,7 +58,7 @@ class Broker:
         self.admin = Admin(self.topics)
         self.upkeep = Upkeep(self.topics, maintenance)
         observer = observer or Observer()
-        self.produce_path = ProducePath(self.topics, compute, self.upkeep.appended, observer)
+        self.produce_path = ProducePath(self.topics, compute, encode_threads, self.upkeep.appended, observer)
         self.fetch_path = FetchPath(self.topics, observer)
         self.fetch = self.fetch_path.fetch
         self.offset_at = self.fetch_path.offset_at
@@ -119,9 +120,8 @@ class Broker:
         await self.close()
 
 
-def _executors(settings: ServerSettings) -> tuple[Executor, Executor]:
-    threads = settings.encode_threads or os.cpu_count() or 2
+def _executors(encode_threads: int, maintenance_threads: int) -> tuple[Executor, Executor]:
     return (
-        ThreadPoolExecutor(threads, thread_name_prefix="lakelog-encode"),
-        ThreadPoolExecutor(settings.maintenance_threads, thread_name_prefix="lakelog-upkeep"),
+        ThreadPoolExecutor(encode_threads, thread_name_prefix="lakelog-encode"),
+        ThreadPoolExecutor(maintenance_threads, thread_name_prefix="lakelog-upkeep"),
     )

@@ -42,8 +42,12 @@ log = logging.getLogger(__name__)
 
 # However many partitions a topic has, a record does not wait longer than this for its commit to begin.
 BUDGET_PAUSE_MOST_MS = 1_000
-# Groups up to this size are stamped and encoded in one go: handing them around costs more than the work.
+# Groups up to this size are stamped and encoded in one go: handing them around costs more than the work. The smallest
+# do not even go to a thread, where they would wait for the interpreter's lock after every step.
 ONE_STEP_BYTES = 256 * 1024
+IN_PLACE_BYTES = 16 * 1024
+# A partition's records are encoded by several threads, into a file each, if none of them becomes smaller than this.
+PIECE_BYTES_LEAST = 2 * SMALL_FILE_BYTES
 
 T = TypeVar("T")
 
@@ -85,10 +89,18 @@ class Plan:
     commit_id: str
     terms: Metadata | None
     stamped: StampedGroup
-    files: Sequence[NewFile]
+    parts: Sequence[PartitionAppend]
+    files: Sequence[NewFile]  # one a part
     # What its conditional requests were decided on.
     expected_ends: Mapping[int, int]
     producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]]
+    size_bytes: int
+
+    @property
+    def small_files(self) -> int:
+        if self.size_bytes < SMALL_FILE_BYTES:
+            return len(self.parts)
+        return sum(part.rows.nbytes < SMALL_FILE_BYTES for part in self.parts)
 
     @property
     def answers_from_memory(self) -> bool:
@@ -103,6 +115,7 @@ class ProducePath:
         self,
         topics: Topics,
         executor: Executor | None,
+        encode_threads: int,
         on_commit: Callable[[Topic], None],
         observer: Observer,
     ) -> None:
@@ -114,6 +127,7 @@ class ProducePath:
         self.observer = observer
         self.in_flight = Room(self.settings.in_flight_bytes_max, self.settings.in_flight_wait_ms, "in_flight_bytes_max")
         self.commits = asyncio.Semaphore(self.settings.commits_in_flight_max)
+        self.encode_threads = encode_threads
         self._executor = executor
         self._leaders: dict[str, TopicLeader] = {}
         self._closing = False
@@ -204,7 +218,7 @@ class TopicLeader:
         self._waiting_bytes = 0
         self._budget = CommitBudget(topic.state.config.flush_files_per_second, path.clock.monotonic_ms())
         self._enough = asyncio.Event()  # set when the next group would fill files that are not small
-        self._files_last = 1
+        self._partitions_last = 1
         self._round_robin = random.randrange(1 << 16)
 
     def keyless_partition(self, producer: ProducerBatch | None) -> int:
@@ -228,7 +242,7 @@ class TopicLeader:
 
     @property
     def _enough_bytes(self) -> int:
-        return min(self._files_last * SMALL_FILE_BYTES, self._path.settings.group_bytes_max)
+        return min(self._partitions_last * SMALL_FILE_BYTES, self._path.settings.group_bytes_max)
 
     async def _lead(self) -> None:
         try:
@@ -329,14 +343,17 @@ class TopicLeader:
             stamped = stamp(requests, end, now_ms)
             return stamped, [file_of(part) for part in stamped.appends]
 
-        if sum(request.records.size_bytes for request in requests) <= ONE_STEP_BYTES:
-            stamped, files = await self._path.run(in_one_step)
+        size = sum(request.records.size_bytes for request in requests)
+        if size <= ONE_STEP_BYTES:
+            stamped, files = in_one_step() if size <= IN_PLACE_BYTES else await self._path.run(in_one_step)
+            parts = stamped.appends
             self._answer_leader_acks(group, stamped)
         else:
             stamped = await self._path.run(lambda: stamp(requests, end, now_ms))
             self._answer_leader_acks(group, stamped)
-            files = await asyncio.gather(*(self._path.run(partial(file_of, part)) for part in stamped.appends))
-        return Plan(commit_id, terms, stamped, files, ends, producers)
+            parts = _for_all_threads(stamped.appends, self._path.encode_threads)
+            files = await asyncio.gather(*(self._path.run(partial(file_of, part)) for part in parts))
+        return Plan(commit_id, terms, stamped, parts, files, ends, producers, size)
 
     def _answer_leader_acks(self, group: list[Pending], stamped: StampedGroup) -> None:
         for pending, outcome in zip(group, stamped.outcomes, strict=True):
@@ -348,7 +365,10 @@ class TopicLeader:
     async def _commit(self, plan: Plan) -> None:
         path, topic = self._path, self.topic
         segments = [segment for segment, _ in plan.files]
-        await asyncio.gather(*(self._put(segment, data) for segment, data in plan.files))
+        if len(plan.files) == 1:
+            await self._put(*plan.files[0])
+        else:
+            await asyncio.gather(*(self._put(segment, data) for segment, data in plan.files))
         try:
             now_ms = path.clock.now_ms()
             draft = drafts.append(plan.commit_id, segments, plan.terms, now_ms, plan.expected_ends, plan.producers)
@@ -356,10 +376,9 @@ class TopicLeader:
         except (Stale, LakelogError):
             await self._drop(segments)
             raise
-        self._files_last = len(segments)
-        small = sum(1 for part in plan.stamped.appends if part.rows.nbytes < SMALL_FILE_BYTES)
-        self._budget.spend(small, path.clock.monotonic_ms())
-        for part in plan.stamped.appends:
+        self._partitions_last = len(plan.stamped.appends)
+        self._budget.spend(plan.small_files, path.clock.monotonic_ms())
+        for part in plan.parts:
             path.topics.hot_tail.push(topic.hot_partition(part.partition), part.base_offset, part.rows)
         path.on_commit(topic)
 
@@ -383,6 +402,16 @@ class TopicLeader:
             await self._path.store.delete([self.topic.table.path(segment.path) for segment in segments])
         except (StoreUnavailable, StoreRefused) as error:
             log.info("orphans stay behind in %s: %s", self.topic.name, error)
+
+
+def _for_all_threads(appends: Sequence[PartitionAppend], threads: int) -> list[PartitionAppend]:
+    """What each partition is to write, cut further where there are more threads to encode it than partitions."""
+    pieces_most = -(-threads // max(1, len(appends)))
+    parts: list[PartitionAppend] = []
+    for append in appends:
+        pieces = min(pieces_most, append.rows.nbytes // PIECE_BYTES_LEAST)
+        parts += append.cut(pieces) if pieces > 1 else [append]
+    return parts
 
 
 def encode_append(part: PartitionAppend, codec: str, commit_id: str, now_ms: int) -> NewFile:

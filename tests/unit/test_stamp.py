@@ -271,3 +271,26 @@ def test_expected_offsets_see_the_requests_before_them_in_the_group():
 def test_an_offset_expected_of_a_partition_that_is_not_there(partition: int):
     stamped = stamp([Request(records([b"x"]), 0, expected_offsets={partition: 0})], log_end([0, 0]), NOW_MS)
     assert code(stamped.outcomes[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=12))
+def test_runs_of_rows_keep_their_order_in_every_partition(runs: list[tuple[int, int]]):
+    chosen = [partition for partition, length in runs for _ in range(length)]
+    values: list[bytes | None] = [str(row).encode() for row in range(len(chosen))]
+    group = stamp([Request(records(values, partitions=chosen))], log_end([5, 6, 7]), NOW_MS)
+    for part in group.appends:
+        expected = [value for value, partition in zip(values, chosen, strict=True) if partition == part.partition]
+        assert part.rows.column("value").to_pylist() == expected
+    written = rows_of(group)
+    assert [written[place][2] for place in places(group.outcomes[0])] == values
+
+
+@given(st.integers(1, 100), st.integers(1, 12))
+def test_what_a_partition_writes_is_cut_into_neighbours(count: int, pieces: int):
+    batch = ProducerBatch(1, epoch=0, sequence=0)
+    (whole,) = stamp([Request(records([b"x"] * count), producer=batch)], log_end([10]), NOW_MS).appends
+    parts = whole.cut(pieces)
+    assert len(parts) <= pieces
+    assert pa.Table.from_batches([part.rows for part in parts]).equals(pa.Table.from_batches([whole.rows]))
+    assert [part.base_offset for part in parts] == [part.rows.column("offset")[0].as_py() for part in parts]
+    assert [part.written for part in parts] == [()] * (len(parts) - 1) + [whole.written]

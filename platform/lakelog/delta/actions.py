@@ -186,7 +186,7 @@ def segment_of(add: Add) -> Segment:
 
 def _iso(milliseconds: int) -> str:
     moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds % 1000:03d}Z"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _micros(text: str) -> int:

@@ -53,18 +53,21 @@ def append(
     expected_ends: Mapping[int, int] | None = None,
     producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]] | None = None,
 ) -> Draft:
-    """New records. Holds while partitions still end where the records begin, and the topic's terms are the same.
+    """New records, those of a partition in one file or several. Holds while partitions still end where the records
+    begin, and the topic's terms are the same.
 
     What conditional requests were decided on has to be the same too, also where no record goes: the ends that they
     expect, and what their producers wrote last.
     """
+    in_order = sorted(segments, key=lambda segment: segment.base_offset)
+    new_ends = {segment.partition: segment.end_offset for segment in in_order}
     actions = [
         _info(commit_id, "APPEND", now_ms, written=segments, blind=True),
-        *(Action(txn=Txn(f"{APPEND_APP}{s.partition}", s.end_offset)) for s in segments),
+        *(Action(txn=Txn(f"{APPEND_APP}{partition}", end)) for partition, end in new_ends.items()),
         *(Action(add=add_of(segment, data_change=True)) for segment in segments),
     ]
 
-    ends = {**(expected_ends or {}), **{segment.partition: segment.base_offset for segment in segments}}
+    ends = {**(expected_ends or {}), **{segment.partition: segment.base_offset for segment in reversed(in_order)}}
     written = dict(producers or {})
 
     def holds(now: TableState) -> bool:

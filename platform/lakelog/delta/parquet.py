@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelog.delta.store import FileWriter
-from lakelog.model.batch import RECORD_OVERHEAD_BYTES, STORED_SCHEMA, payload_bytes
+from lakelog.model.batch import RECORD_OVERHEAD_BYTES, STORED_SCHEMA, microseconds, payload_bytes
 
 ROW_GROUP_BYTES = 2 * 1024 * 1024
 
@@ -113,5 +112,5 @@ def rows_per_group(rows: pa.RecordBatch | pa.Table) -> int:
 
 
 def timestamp_range_us(rows: pa.RecordBatch) -> tuple[int, int]:
-    ends = pc.min_max(rows.column("timestamp").cast(pa.int64()))
-    return ends["min"].as_py(), ends["max"].as_py()
+    times_us = microseconds(rows.column("timestamp"))
+    return int(times_us.min()), int(times_us.max())

@@ -7,7 +7,7 @@ request of a thousand records. A request is taken whole or refused whole, and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
@@ -29,11 +29,14 @@ from lakelog.model.batch import (
     Int64s,
     Records,
     combine,
+    microseconds,
     record_bytes,
 )
 
 # The end of the year 9999: what Delta, Spark and Python can all write down.
 LATEST_TIMESTAMP_US = 253_402_300_799_999_000
+# Rows that go to one partition are sliced out as they lie, and not one by one, where so many of them lie together.
+RUN_ROWS_LEAST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,20 @@ class PartitionAppend:
     def end_offset(self) -> int:
         return self.base_offset + int(self.rows.num_rows)
 
+    def cut(self, pieces: int) -> list[PartitionAppend]:
+        """The same rows as several neighbours. What is noted of producers goes with the last: it stays the longest."""
+        rows_each = -(-self.rows.num_rows // pieces)
+        starts = range(0, self.rows.num_rows, rows_each)
+        return [
+            PartitionAppend(
+                self.partition,
+                self.base_offset + start,
+                self.rows.slice(start, rows_each),
+                self.written if start == starts[-1] else (),
+            )
+            for start in starts
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
@@ -125,7 +142,7 @@ def _without(
 
 def _timestamped(batch: pa.RecordBatch, config: TopicConfig, now_ms: int) -> pa.RecordBatch:
     given = batch.column("timestamp")
-    now = pa.scalar(now_ms * 1000, pa.int64()).cast(TIMESTAMP)
+    now = pa.scalar(now_ms * 1000, TIMESTAMP)
     if config.message_timestamp_type == "LogAppendTime" or given.null_count == len(given):
         times = pa.repeat(now, len(given))
     elif given.null_count:
@@ -207,7 +224,7 @@ def _bad_requests(
 
 
 def _blame_times(blame: Blame, timestamps: pa.Array, config: TopicConfig, now_ms: int) -> None:
-    times_us = timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    times_us = microseconds(timestamps)
     if not len(times_us):
         return
     earliest_us = max(0, now_ms - config.message_timestamp_before_max_ms) * 1000
@@ -226,31 +243,42 @@ def _place(
     rows: pa.RecordBatch, partitions: Int32s, bounds: Int64s, end: LogEnd, now_ms: int
 ) -> tuple[list[Appended], list[PartitionAppend]]:
     """Offsets for all rows in one go: rows of a partition keep their order and get the next ones there are."""
-    counts = np.bincount(partitions, minlength=len(end.next_offsets))
     offsets = np.empty(len(partitions), dtype=np.int64)
-    touched = np.flatnonzero(counts)
     appends: list[PartitionAppend] = []
-    if len(touched) == 1:
-        ordered, order = rows, None
-    else:
-        order = np.argsort(partitions, kind="stable")
-        ordered = rows.take(pa.array(order))
-    start = 0
-    for partition in touched.tolist():
-        count, base = int(counts[partition]), int(end.next_offsets[partition])
-        dense = np.arange(base, base + count, dtype=np.int64)
-        if order is None:
-            offsets[:] = dense
-        else:
-            offsets[order[start : start + count]] = dense
-        piece = ordered.slice(start, count)
+    for partition, chosen, piece in _by_partition(rows, partitions):
+        base = int(end.next_offsets[partition])
+        dense = np.arange(base, base + piece.num_rows, dtype=np.int64)
+        offsets[chosen] = dense
         stored = pa.RecordBatch.from_arrays([pa.array(dense), *piece.columns], schema=STORED_SCHEMA)
         appends.append(PartitionAppend(partition, base, stored))
-        start += count
     stamped_ms = now_ms if end.config.message_timestamp_type == "LogAppendTime" else None
     edges = bounds.tolist()
     appended = [Appended(partitions[first:last], offsets[first:last], stamped_ms) for first, last in pairwise(edges)]
     return appended, appends
+
+
+def _by_partition(
+    rows: pa.RecordBatch, partitions: Int32s
+) -> Iterator[tuple[int, slice | npt.NDArray[np.intp], pa.RecordBatch]]:
+    """Each partition that has rows, which rows these are, and the rows."""
+    if len(partitions) == 0:
+        return
+    if (partitions == partitions[0]).all():
+        yield int(partitions[0]), slice(None), rows
+        return
+    order = np.argsort(partitions, kind="stable")
+    edges = np.append(np.flatnonzero(np.diff(partitions[order], prepend=NO_PARTITION)), len(order))
+    in_runs = np.count_nonzero(np.diff(partitions)) * RUN_ROWS_LEAST <= len(partitions)
+    for first, last in pairwise(edges.tolist()):
+        chosen = order[first:last]
+        partition = int(partitions[chosen[0]])
+        if not in_runs:
+            yield partition, chosen, rows.take(pa.array(chosen))
+            continue
+        # Requests without keys are runs of rows that stay together: to slice them copies less, or nothing.
+        bounds = np.append(np.flatnonzero(np.diff(chosen, prepend=-2) != 1), len(chosen))
+        runs = [rows.slice(int(chosen[start]), end - start) for start, end in pairwise(bounds.tolist())]
+        yield partition, chosen, runs[0] if len(runs) == 1 else pa.concat_batches(runs)
 
 
 def _stamp_conditional(

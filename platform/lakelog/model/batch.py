@@ -125,6 +125,11 @@ def combine(requests: Sequence[AnyRecords]) -> Records:
     )
 
 
+def microseconds(timestamps: pa.Array) -> Int64s:
+    """The times of a column that has them all, without a copy."""
+    return np.asarray(timestamps.view(pa.int64()).to_numpy(), dtype=np.int64)
+
+
 def record_bytes(batch: pa.RecordBatch | pa.Table) -> Int64s:
     """Bytes of key, value and headers of each record."""
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -261,7 +266,8 @@ def _offsets_of(array: pa.Array) -> Int32s:
 def _lengths(array: pa.Array) -> Int32s:
     if array.null_count == len(array):
         return np.zeros(len(array), dtype=np.int32)
-    return np.diff(_offsets_of(array))
+    offsets = _offsets_of(array)
+    return offsets[1:] - offsets[:-1]
 
 
 def _total_length(array: pa.Array) -> int:
