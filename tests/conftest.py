@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,9 @@ S3_BUCKET = "warehouse"
 S3_START_TIMEOUT_S = 20.0
 
 OpenBroker: TypeAlias = Callable[..., Broker]
+
+# Whoever runs the tests in the background has them ignore Ctrl-C, and what they start would ignore it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Warehouse(NamedTuple):
