@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from compaction_jobs.surroundings import EVERY_SECONDS, JOB_NAMES, WAREHOUSE_VARIABLE, options_of
+from compaction_jobs.surroundings import (
+    EVERY_SECONDS,
+    JOB_NAMES,
+    OFFSETS_RETENTION_MINUTES,
+    RETENTION_VARIABLE,
+    WAREHOUSE_VARIABLE,
+    options_of,
+)
 from lakelog.errors import LakelogError
 
 # The jobs themselves are loaded by the commands: that takes longer than other commands of the same program run.
@@ -45,6 +52,15 @@ IoLimit = Annotated[
     float,
     typer.Option("--io-bytes-per-second", min=0, help="The most that is read and written together; 0 is no limit."),
 ]
+OffsetsRetention = Annotated[
+    int,
+    typer.Option(
+        "--offsets-retention-minutes",
+        envvar=RETENTION_VARIABLE,
+        min=1,
+        help="How long offsets outlive their group, as the gateways have it.",
+    ),
+]
 
 
 @app.command()
@@ -55,6 +71,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Compact also what is not due yet.")] = False,
     io_bytes_per_second: IoLimit = 0.0,
+    offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
     option: StoreOptions = None,
 ) -> None:
     """Run jobs, one after the other. Safe to run twice, at the same time, and beside gateways."""
@@ -77,17 +94,24 @@ def run(
         return failed
 
     how = {"dry_run": dry_run, "force": force, "io_bytes_per_second": io_bytes_per_second}
-    if _with_context(warehouse, option, work, **how):
+    if _with_context(warehouse, option, work, **how, offsets_retention_minutes=offsets_retention_minutes):
         raise typer.Exit(1)
 
 
 @app.command()
-def status(warehouse: Warehouse = "./data", topic: Topics = None, option: StoreOptions = None) -> None:
+def status(
+    warehouse: Warehouse = "./data",
+    topic: Topics = None,
+    offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
+    option: StoreOptions = None,
+) -> None:
     """Show sizes, dirty ratios, the last runs, and what is due and why."""
     from compaction_jobs.due import partition_status
+    from compaction_jobs.jobs import offsets
     from compaction_jobs.journal import Journal
     from compaction_jobs.report import print_status
     from compaction_jobs.runner import open_topics
+    from consumer_groups import offset_table
 
     async def work(context: Context) -> None:
         topics, unreadable = await open_topics(context, topic or ())
@@ -98,10 +122,12 @@ def status(warehouse: Warehouse = "./data", topic: Topics = None, option: StoreO
             each.name: [partition_status(each.state, number, now_ms) for number in range(len(each.state.partitions))]
             for each in topics
         }
+        if not topic:
+            statuses[offset_table.NAME] = await offsets.status(context)
         last = await Journal(context.broker.store, context.broker.clock).last_runs()
         print_status(statuses, last)
 
-    _with_context(warehouse, option, work)
+    _with_context(warehouse, option, work, offsets_retention_minutes=offsets_retention_minutes)
 
 
 @app.command()
@@ -109,6 +135,7 @@ def schedule(
     warehouse: Warehouse = "./data",
     every_seconds: Annotated[float, typer.Option("--every-seconds", min=1, help="How often to look.")] = EVERY_SECONDS,
     io_bytes_per_second: IoLimit = 0.0,
+    offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
     option: StoreOptions = None,
     until_stdin_ends: Annotated[
         bool, typer.Option("--until-stdin-ends", help="Stop when standard input does, as it does with its process.")
@@ -122,7 +149,8 @@ def schedule(
     async def work(context: Context) -> None:
         await keep_clean(context, every_seconds, sys.stdin if until_stdin_ends else None)
 
-    _with_context(warehouse, option, work, io_bytes_per_second=io_bytes_per_second)
+    how = {"io_bytes_per_second": io_bytes_per_second, "offsets_retention_minutes": offsets_retention_minutes}
+    _with_context(warehouse, option, work, **how)
 
 
 def _with_context(

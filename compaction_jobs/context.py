@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from compaction_jobs.rewriting import Access
+from compaction_jobs.surroundings import OFFSETS_RETENTION_MINUTES
 from lakelog.broker import Broker
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.spark.session import LOCAL_SETTINGS, SparkUnavailable, is_submitted, require_java, require_spark
@@ -44,6 +45,7 @@ class Context:
     dry_run: bool = False
     force: bool = False  # compact also what is not due
     io_bytes_per_second: float = 0.0  # 0 is without a limit
+    offsets_retention_minutes: int = OFFSETS_RETENTION_MINUTES
     progress: Progress = field(default_factory=Progress)
     session: SparkSession | None = None
 

@@ -19,10 +19,10 @@ class PartitionStatus:
     files: int
     bytes: int
     records: int
-    log_start: int
-    cleaned_up_to: int | None
-    dirty_ratio: float | None
     due: dict[str, str]
+    log_start: int | None = None
+    cleaned_up_to: int | None = None
+    dirty_ratio: float | None = None
     waiting: str | None = None
 
 

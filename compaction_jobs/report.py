@@ -83,17 +83,17 @@ def print_status(topics: Mapping[str, Sequence[PartitionStatus]], last: Mapping[
             due = [f"[bold]{job}[/bold]: {why}" for job, why in each.due.items()]
             table.add_row(
                 name,
-                str(each.partition),
+                _partition(each.partition),
                 str(each.files),
                 decimal(each.bytes),
                 str(each.records),
-                str(each.log_start),
+                _number(each.log_start),
                 _number(each.cleaned_up_to),
                 "–" if each.dirty_ratio is None else f"{each.dirty_ratio:.2f}",
                 "\n".join(_runs(name, each.partition, last)) or "–",
                 "\n".join([*due, *([each.waiting] if each.waiting else [])]) or "–",
             )
-    Console().print(table if topics else "There are no topics yet.")
+    Console().print(table if any(topics.values()) else "There are no topics yet.")
 
 
 def _runs(topic: str, partition: int, last: Mapping[tuple[str, str, int], LastRun]) -> list[str]:

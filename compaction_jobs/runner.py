@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from compaction_jobs.context import Context
-from compaction_jobs.jobs import compaction, merge, retention, vacuum
+from compaction_jobs.jobs import compaction, merge, offsets, retention, vacuum
 from compaction_jobs.journal import Journal
 from compaction_jobs.outcome import WHOLE_TOPIC, Outcome
+from compaction_jobs.surroundings import JOB_NAMES
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.topics import Topic
 
 Job: TypeAlias = Callable[[Context, Sequence[Topic]], Awaitable[list[Outcome]]]
 
-JOBS: dict[str, Job] = {
+# Those that go over topics; `offsets` is about a table of its own.
+TOPIC_JOBS: dict[str, Job] = {
     retention.NAME: retention.run,
     compaction.NAME: compaction.run,
     merge.NAME: merge.run,
@@ -26,17 +28,24 @@ SPARK_JOBS = frozenset({compaction.NAME, merge.NAME})
 
 async def run_job(context: Context, job: str, topic_names: Sequence[str] = ()) -> list[Outcome]:
     """The outcomes, one for each partition that the job had something to do with. No topics stands for all."""
-    if job not in JOBS:
-        raise LakelogError(ErrorCode.INVALID_REQUEST, f"there is no job {job!r}; there are {', '.join(JOBS)}")
+    if job not in JOB_NAMES:
+        raise LakelogError(ErrorCode.INVALID_REQUEST, f"there is no job {job!r}; there are {', '.join(JOB_NAMES)}")
     started_ms = context.now_ms
+    if job == offsets.NAME:
+        outcomes = [] if topic_names else await offsets.run(context)
+    else:
+        outcomes = await _over_topics(context, job, topic_names)
+    if not context.dry_run:
+        await Journal(context.broker.store, context.broker.clock).write(secrets.token_hex(8), started_ms, outcomes)
+    return outcomes
+
+
+async def _over_topics(context: Context, job: str, topic_names: Sequence[str]) -> list[Outcome]:
     topics, unreadable = await open_topics(context, topic_names)
     outcomes = [
         Outcome(job=job, topic=name, partition=WHOLE_TOPIC, reason="", error=why) for name, why in unreadable.items()
     ]
-    outcomes += await JOBS[job](context, topics)
-    if not context.dry_run:
-        await Journal(context.broker.store, context.broker.clock).write(secrets.token_hex(8), started_ms, outcomes)
-    return outcomes
+    return [*outcomes, *await TOPIC_JOBS[job](context, topics)]
 
 
 async def open_topics(context: Context, names: Sequence[str]) -> tuple[list[Topic], dict[str, str]]:

@@ -15,7 +15,7 @@ from typing import TextIO, TypeAlias
 
 from compaction_jobs.context import Context
 from compaction_jobs.due import partition_status
-from compaction_jobs.jobs import retention, vacuum
+from compaction_jobs.jobs import offsets, retention, vacuum
 from compaction_jobs.runner import SPARK_JOBS, open_topics, run_job
 from compaction_jobs.surroundings import options_variable
 from lakelog.delta.store import StoreRefused, StoreUnavailable
@@ -23,8 +23,9 @@ from lakelog.errors import LakelogError
 
 log = logging.getLogger(__name__)
 
-# Vacuum lists whole folders, so it does not go round every time.
-VACUUM_INTERVAL_MS = 600_000
+# Vacuum lists whole folders and offsets are read to see what counts, so these do not go round every time.
+CLOCKED_JOBS = (offsets.NAME, vacuum.NAME)
+CLOCK_INTERVAL_MS = 600_000
 # After Spark has failed, be it that there is none: what is wrong will hardly be mended within a minute.
 SPARK_BACKOFF_MS = 600_000
 OUTPUT_TOLD_CHARS = 4000
@@ -53,15 +54,15 @@ async def _end_of(stream: TextIO) -> None:
 
 
 async def _rounds(context: Context, every_s: float) -> None:
-    vacuum_ms = spark_ms = context.broker.clock.monotonic_ms()  # when each may run next
+    clocked_ms = spark_ms = context.broker.clock.monotonic_ms()  # when each may run next
     while True:
         await asyncio.sleep(every_s)
         now_ms = context.broker.clock.monotonic_ms()
         try:
             due = await due_jobs(context)
-            await run_due(context, due, with_vacuum=now_ms >= vacuum_ms)
-            if now_ms >= vacuum_ms:
-                vacuum_ms = now_ms + VACUUM_INTERVAL_MS
+            await run_due(context, due, with_clocked=now_ms >= clocked_ms)
+            if now_ms >= clocked_ms:
+                clocked_ms = now_ms + CLOCK_INTERVAL_MS
             if now_ms >= spark_ms and not await run_due_on_spark(context, due):
                 spark_ms = now_ms + SPARK_BACKOFF_MS
         except (LakelogError, StoreUnavailable, StoreRefused) as error:
@@ -70,13 +71,14 @@ async def _rounds(context: Context, every_s: float) -> None:
             log.exception("maintenance failed")
 
 
-async def run_due(context: Context, due: Due, *, with_vacuum: bool) -> None:
+async def run_due(context: Context, due: Due, *, with_clocked: bool) -> None:
     """Run what needs no Spark, here and now."""
     if retention.NAME in due:
         _tell(retention.NAME, due[retention.NAME])
         await run_job(context, retention.NAME)
-    if with_vacuum:
-        await run_job(context, vacuum.NAME)
+    if with_clocked:
+        for job in CLOCKED_JOBS:
+            await run_job(context, job)
 
 
 async def run_due_on_spark(context: Context, due: Due) -> bool:

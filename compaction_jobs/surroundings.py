@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 
 # In the order in which they make sense one after the other: nothing is compacted that has expired.
-JOB_NAMES = ("retention", "compaction", "merge", "vacuum")
+JOB_NAMES = ("retention", "compaction", "merge", "offsets", "vacuum")
 
 EVERY_SECONDS = 60.0
 WAREHOUSE_VARIABLE = "LAKELOG_WAREHOUSE"
 OPTIONS_VARIABLE = "LAKELOG_STORE_OPTIONS"
+# The gateways' setting: a job that is told less than they are would take offsets that they still keep.
+RETENTION_VARIABLE = "LAKELOG_OFFSETS_RETENTION_MINUTES"
+OFFSETS_RETENTION_MINUTES = 10_080
 
 
 def options_variable(options: Mapping[str, str]) -> dict[str, str]:

@@ -12,14 +12,15 @@ a commit of the coordinator meanwhile is no conflict, and of two passes at the s
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from consumer_groups import fact_table, offset_table
 from consumer_groups.group_settings import GroupSettings
 from lakelog.clock import Clock, SystemClock
-from lakelog.delta.ledger import Ledger
+from lakelog.delta.ledger import Ledger, LedgerFile
 from lakelog.delta.store import Store
 
 # The coordinator is this much ahead of the job in expiring offsets.
@@ -39,9 +40,12 @@ class OffsetsCompacted:
 
 
 async def compact_offsets(
-    store: Store, settings: GroupSettings | None = None, clock: Clock | None = None
+    store: Store, settings: GroupSettings | None = None, clock: Clock | None = None, *, dry_run: bool = False
 ) -> OffsetsCompacted:
-    """One pass. A warehouse without groups has nothing to do."""
+    """One pass. A warehouse without groups has nothing to do.
+
+    With `dry_run` it is only told what would be left; how large that is nobody knows before it is written.
+    """
     settings, clock = settings or GroupSettings(), clock or SystemClock()
     offsets = Ledger(store, offset_table.NAME, offset_table.SCHEMA, clock, asyncio.to_thread)
     if not await offsets.exists():
@@ -58,9 +62,16 @@ async def compact_offsets(
 
     rows = await offsets.read()
     before = offsets.files
-    if len(before) > 1 or remaining(rows).num_rows < rows.num_rows:
+    left = remaining(rows).num_rows
+    if not dry_run and (len(before) > 1 or left < rows.num_rows):
         await offsets.rewrite(before, remaining, claimed=False)
     after = offsets.files
+    if dry_run:
+        return replace(_compacted(before, before), files_after=min(left, 1), rows_after=left)
+    return _compacted(before, after)
+
+
+def _compacted(before: Sequence[LedgerFile], after: Sequence[LedgerFile]) -> OffsetsCompacted:
     return OffsetsCompacted(
         files_before=len(before),
         files_after=len(after),

@@ -1,7 +1,7 @@
 """Topics kept clean by Airflow 3: every job in turn, every quarter of an hour.
 
-Retention and vacuum run on an Airflow worker, where lakelog is installed; compaction and merging go to the cluster of
-the connection `spark_default`. Fill in the warehouse and where compaction_jobs lies.
+Retention, offsets and vacuum run on an Airflow worker, where lakelog is installed; compaction and merging go to the
+cluster of the connection `spark_default`. Fill in the warehouse and where compaction_jobs lies.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ with DAG(
         name="lakelog-jobs",
     )
     vacuum = BashOperator(
-        task_id="vacuum",
-        bash_command=f"lakelog jobs run vacuum --warehouse {WAREHOUSE}",
+        task_id="offsets_and_vacuum",
+        bash_command=f"lakelog jobs run offsets vacuum --warehouse {WAREHOUSE}",
         # One partition that can't be compacted is no reason to keep everybody's old files.
         trigger_rule="all_done",
     )

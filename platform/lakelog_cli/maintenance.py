@@ -19,13 +19,15 @@ __all__ = ["EVERY_SECONDS", "scheduler"]
 
 
 @contextmanager
-def scheduler(warehouse: str, options: Mapping[str, str], every_seconds: float) -> Iterator[None]:
+def scheduler(
+    warehouse: str, options: Mapping[str, str], every_seconds: float, offsets_retention_minutes: int
+) -> Iterator[None]:
     """Runs while in the block. A warehouse in memory is in no other process's reach, and has none."""
     if warehouse.startswith("memory:"):
         yield
         return
     command = [sys.executable, "-m", "compaction_jobs", "schedule", "--until-stdin-ends", "--warehouse", warehouse]
-    command += ["--every-seconds", str(every_seconds)]
+    command += ["--every-seconds", str(every_seconds), "--offsets-retention-minutes", str(offsets_retention_minutes)]
     # A session of its own: Ctrl-C is for the gateway, which drains first.
     process = subprocess.Popen(
         command,

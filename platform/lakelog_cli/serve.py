@@ -84,7 +84,8 @@ def serve(
 
 
 def _scheduler(settings: LoadedSettings, every_seconds: float) -> AbstractContextManager[None]:
-    return scheduler(settings.gateway.warehouse, settings.storage, every_seconds)
+    retention_minutes = settings.groups.offsets_retention_minutes
+    return scheduler(settings.gateway.warehouse, settings.storage, every_seconds, retention_minutes)
 
 
 def show_config(

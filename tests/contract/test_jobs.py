@@ -17,11 +17,14 @@ from compaction_jobs.orphans import ON_ITS_WAY_MS
 from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome
 from compaction_jobs.runner import run_job
 from compaction_jobs.scheduler import due_jobs, run_due
+from consumer_groups.assignors import TopicPartition
+from consumer_groups.service import GroupService
 from lakelog.broker import Broker
 from lakelog.delta.rows import FOLD_FILES
 from lakelog.errors import LakelogError
 from lakelog.log.tiers import FAN
 from tests.conftest import OpenBroker, Warehouse
+from tests.contract.group_members import commit_simply, offsets_of
 from tests.contract.records import COLD, MovedClock, append, append_each, batch_of, records, values_of
 
 TOPIC = "events"
@@ -216,6 +219,37 @@ async def test_old_commits_go_and_a_checkpoint_stands_for_them(
     assert await values_of(open_broker(COLD), TOPIC) == ["a", "b", "c", "d"]
 
 
+# -- offsets ---------------------------------------------------------------------------------------------------
+
+
+async def test_of_what_groups_committed_the_latest_stays_until_it_expires(
+    open_broker: OpenBroker, warehouse: Warehouse, clock: MovedClock
+) -> None:
+    broker = open_broker(COLD, clock=clock)
+    assert await run("offsets", broker, warehouse) == [], "there are no groups"
+    await broker.admin.create_topic(TOPIC, 2)
+    first, second = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+    async with GroupService(broker) as service:
+        for offset in range(5):
+            await commit_simply(service, {first: offset, second: offset})
+        (planned,) = await run("offsets", broker, warehouse, dry_run=True)
+        assert (planned.before.files, planned.before.records, planned.after.records) == (5, 10, 2)
+        (done,) = await run("offsets", broker, warehouse)
+        assert (done.before, done.after.files, done.after.records) == (planned.before, 1, 2)
+        assert done.reason == "8 commits that no longer count"
+        assert await run("offsets", broker, warehouse) == []
+        assert await run("offsets", broker, warehouse, TOPIC) == [], "a topic's name is not about offsets"
+        await commit_simply(service, {first: 9})
+        assert await offsets_of(service) == {first: 9, second: 4}
+    # A day, and the hour that the coordinator is ahead. Nobody coordinates now.
+    clock.ahead_ms += 25 * 3_600_000 + 1000
+    assert len(await run("offsets", broker, warehouse, offsets_retention_minutes=2 * 1440)) == 1
+    (expired,) = await run("offsets", broker, warehouse, offsets_retention_minutes=1440)
+    assert (expired.before.records, expired.after.records) == (2, 0)
+    (line,) = (await Journal(broker.store, clock).last_runs()).values()
+    assert (line.job, line.topic, line.partition) == ("offsets", "__consumer_offsets", WHOLE_TOPIC)
+
+
 # -- the journal and the schedule ------------------------------------------------------------------------------
 
 
@@ -255,7 +289,7 @@ async def test_a_round_of_the_schedule_runs_what_is_due(
     assert await due_jobs(context) == {}
     clock.ahead_ms += 4 * 3_600_000
     assert await due_jobs(context) == {"retention": {TOPIC: "1 files: retention.ms"}}
-    await run_due(context, await due_jobs(context), with_vacuum=True)
+    await run_due(context, await due_jobs(context), with_clocked=True)
     assert await due_jobs(context) == {}
     assert await values_of(broker, TOPIC) == []
     last = await Journal(broker.store, clock).last_runs()
