@@ -63,7 +63,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     root = tmp_path_factory.mktemp("s3")
     (root / "buckets" / S3_BUCKET).mkdir(parents=True)
     (root / "attributes").mkdir()
-    port = _free_port()
+    port = free_port()
     # Attributes in a folder of their own: not every file system that tests run on can keep them with the files.
     options = ["--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive"]
     backend = ["posix", "--sidecar", str(root / "attributes"), str(root / "buckets")]
@@ -75,7 +75,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
             stderr=log,
         )
     try:
-        _wait_until_it_answers(server, port, root / "log")
+        wait_until_it_answers(server, port, root / "log")
         yield S3Server(f"http://127.0.0.1:{port}")
     finally:
         server.kill()  # asked politely it waits for connections that are kept open
@@ -116,13 +116,13 @@ async def broker(open_broker: OpenBroker) -> Broker:
     return open_broker()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_until_it_answers(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     tries = int(S3_START_TIMEOUT_S / 0.05)
     for _ in range(tries):
         try:
