@@ -78,7 +78,8 @@ async def test_every_metric_is_in_the_dashboard_and_every_name_there_is_a_metric
 def test_the_dashboard_can_be_imported() -> None:
     assert DASHBOARD["uid"]
     assert DASHBOARD["id"] is None, "the number is Grafana's to give"
-    assert [each["name"] for each in DASHBOARD["__inputs"]] == ["DS_PROMETHEUS"]
+    source = DASHBOARD["templating"]["list"][0]
+    assert (source["name"], source["type"], source["query"]) == ("DS_PROMETHEUS", "datasource", "prometheus")
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))
     for panel in _panels():
