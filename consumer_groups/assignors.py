@@ -144,14 +144,16 @@ def _stick_alike(
 ) -> dict[str, list[TopicPartition]]:
     """All want the same topics, so nobody has two partitions more than another.
 
-    `larger` members may have one more than `share`. They are first those who have that many already.
+    `larger` members may have one more than `share`. They are first those who have that many already. Who has too many
+    keeps the lowest partitions of each topic, and gives up the highest.
     """
     share, larger = divmod(len(partitions), len(kept))
     given: dict[str, list[TopicPartition]] = {}
     for member_id, owned in kept.items():
         more = larger > 0 and len(owned) > share
         larger -= more
-        given[member_id] = owned[: share + more]
+        lowest_first = sorted(owned, key=lambda each: (each.partition, each.topic))
+        given[member_id] = lowest_first[: share + more]
     taken = {partition for owned in given.values() for partition in owned}
     free = deque(partition for partition in partitions if partition not in taken)
     at_share = [member_id for member_id, owned in given.items() if len(owned) == share]
