@@ -94,7 +94,8 @@ class Joining:
         member_id = request.new_member_id
         led = group.leader == former.member_id
         self._desk.forget(group, former.member_id, ErrorCode.FENCED_INSTANCE_ID)
-        self._desk.record(MemberReplaced(group.group_id, former.member_id, _updated(former, request, member_id)))
+        successor = replace(_updated(former, request, member_id), held=())
+        self._desk.record(MemberReplaced(group.group_id, former.member_id, successor))
         if request.served:
             self._desk.acknowledge(group, member_id, now_ms)
         if _wants_otherwise(former, request) or (not request.served and group.phase is not Phase.STABLE):
