@@ -182,6 +182,12 @@ def test_the_jobs_are_those_of_the_plain_manifests() -> None:
     assert run == set(JOB_NAMES)
 
 
+def test_jobs_keep_offsets_for_as_long_as_gateways_do() -> None:
+    for job in of_kind(rendered({**EVERYTHING, "settings.offsets_retention_minutes": "20160"}), "CronJob"):
+        (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        assert container["env"] == [{"name": "LAKELOG_OFFSETS_RETENTION_MINUTES", "value": "20160"}]
+
+
 def test_jobs_on_a_volume_go_where_the_gateway_is() -> None:
     manifests = rendered(ON_A_VOLUME)
     stateful = one(manifests, "StatefulSet")
