@@ -6,6 +6,9 @@
         frame = client.fetch("orders").to_pandas()
         for record in client.stream("orders", offset="earliest"):
             print(record.partition, record.offset, record.json())
+        with client.consumer("billing", "orders", offset_reset="earliest") as consumer:
+            for record in consumer:
+                print(record.topic, record.offset, record.json())
 
 Requests, replies and every decision are pure modules; `sync` and `aio` are the two that send. Of the rest of the core
 it knows the errors and the nouns of the model: it runs where there is no warehouse.
@@ -13,9 +16,10 @@ it knows the errors and the nouns of the model: it runs where there is no wareho
 
 from lakelog.client.aio import AsyncLakelogClient, AsyncStream
 from lakelog.client.batching import BatchingOptions
+from lakelog.client.consumer import AsyncConsumer, Consumer
 from lakelog.client.core import DEFAULT_URL
 from lakelog.client.errors import RequestFailed
-from lakelog.client.fetched import Fetched, FetchedRecord
+from lakelog.client.fetched import ConsumedRecord, Fetched, FetchedRecord, Polled
 from lakelog.client.producer import AsyncProducer, Producer
 from lakelog.client.records import Record, rows_as_records
 from lakelog.client.replies import (
@@ -32,10 +36,13 @@ from lakelog.client.sync import LakelogClient, Stream
 
 __all__ = [
     "DEFAULT_URL",
+    "AsyncConsumer",
     "AsyncLakelogClient",
     "AsyncProducer",
     "AsyncStream",
     "BatchingOptions",
+    "ConsumedRecord",
+    "Consumer",
     "Fetched",
     "FetchedRecord",
     "GroupInfo",
@@ -44,6 +51,7 @@ __all__ = [
     "ListedGroup",
     "OffsetRange",
     "OffsetReset",
+    "Polled",
     "Produced",
     "Producer",
     "Record",

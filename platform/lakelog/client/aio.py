@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -14,10 +14,12 @@ import pyarrow as pa
 
 from lakelog.client import requests
 from lakelog.client.batching import BatchingOptions
+from lakelog.client.consumer import AsyncConsumer
 from lakelog.client.core import DEFAULT_URL, ClientCore, documented, merged
 from lakelog.client.cursor import Cursor
 from lakelog.client.errors import RequestFailed
 from lakelog.client.fetched import Fetched, FetchedRecord
+from lakelog.client.membership import Membership
 from lakelog.client.producer import AsyncProducer
 from lakelog.client.replies import Produced
 from lakelog.client.requests import Acks, Call, Offset, Positions
@@ -125,6 +127,14 @@ class AsyncLakelogClient:
             max_bytes=max_bytes,
         )
         return AsyncStream(self, cursor)
+
+    def consumer(self, group: str, topics: str | Sequence[str] = (), **options: Any) -> AsyncConsumer:
+        """A member of a group that reads topics, or all whose name fits `pattern`; see `Membership` for options.
+
+        A partition that the group has committed nothing of begins at `offset_reset`. A consumer that is silent for
+        longer than `session_timeout_s` loses its place; under an `instance_id` it gets the same partitions again.
+        """
+        return AsyncConsumer(self.send, Membership(group, topics, **options))
 
     async def send(self, call: Call[T]) -> T:
         """Send a request, again and again if need be, and read its reply."""

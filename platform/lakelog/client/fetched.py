@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +13,10 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pandas
     import polars
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+# Partition, offset, time in ms, key, value, headers: the fields of a FetchedRecord.
+Row: TypeAlias = tuple[int, int, int, bytes | None, bytes | None, Headers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class FetchedRecord:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
     @property
     def timestamp(self) -> datetime:
@@ -40,29 +44,20 @@ class FetchedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """The records of one reply, in columns `partition`, `offset`, `timestamp`, `key`, `value` and `headers`.
+class ConsumedRecord(FetchedRecord):
+    """A record that a member of a group reads: of one of its topics."""
 
-    The maps say for each partition where to go on, and what it holds: offsets from its log start to below its high
-    watermark.
-    """
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records as the columns of a table, and the forms that they are wanted in."""
 
     table: pa.Table
-    next_positions: Mapping[int, int]
-    high_watermarks: Mapping[int, int]
-    log_start_offsets: Mapping[int, int]
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
-
-    def __iter__(self) -> Iterator[FetchedRecord]:
-        for batch in self.table.to_batches():
-            yield from _rows(batch)
-
-    @property
-    def at_end(self) -> bool:
-        """Whether this reply reached the end of every partition."""
-        return all(self.next_positions[p] >= end for p, end in self.high_watermarks.items())
 
     def to_arrow(self) -> pa.Table:
         return self.table
@@ -82,6 +77,46 @@ class Fetched:
         assert isinstance(frame, polars.DataFrame)
         return frame
 
+
+@dataclass(frozen=True, slots=True)
+class Polled(Columns):
+    """The records of one poll, in columns `topic`, `partition`, `offset`, `timestamp`, `key`, `value` and `headers`."""
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        for batch in self.table.to_batches():
+            for topic, row in zip(batch.column("topic").to_pylist(), _rows(batch), strict=True):
+                yield ConsumedRecord(*row, topic)
+
+    def last_offsets(self) -> dict[tuple[str, int], int]:
+        """The highest offset of each partition that has records here."""
+        places = self.table.select(["topic", "partition", "offset"]).group_by(["topic", "partition"])
+        lasts = places.aggregate([("offset", "max")])
+        topics, partitions = lasts["topic"].to_pylist(), lasts["partition"].to_pylist()
+        return dict(zip(zip(topics, partitions, strict=True), lasts["offset_max"].to_pylist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Columns):
+    """The records of one reply, in columns `partition`, `offset`, `timestamp`, `key`, `value` and `headers`.
+
+    The maps say for each partition where to go on, and what it holds: offsets from its log start to below its high
+    watermark.
+    """
+
+    next_positions: Mapping[int, int]
+    high_watermarks: Mapping[int, int]
+    log_start_offsets: Mapping[int, int]
+
+    def __iter__(self) -> Iterator[FetchedRecord]:
+        for batch in self.table.to_batches():
+            for row in _rows(batch):
+                yield FetchedRecord(*row)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether this reply reached the end of every partition."""
+        return all(self.next_positions[p] >= end for p, end in self.high_watermarks.items())
+
     def head(self, records: int) -> Fetched:
         """The first records only, with positions that go on right behind them."""
         if records >= len(self):
@@ -97,7 +132,7 @@ class Fetched:
         return dict(zip(firsts["partition"].to_pylist(), firsts["offset_min"].to_pylist(), strict=True))
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[FetchedRecord]:
+def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
     times_ms = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
     headers = batch.column("headers")
     rows = zip(
@@ -111,7 +146,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[FetchedRecord]:
     )
     for partition, offset, time_ms, key, value, entries in rows:
         pairs = tuple((entry["key"], entry["value"]) for entry in entries) if entries else ()
-        yield FetchedRecord(partition, offset, time_ms, key, value, pairs)
+        yield partition, offset, time_ms, key, value, pairs
 
 
 def _not_installed(library: str) -> ImportError:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from httpx import Response
 
 from lakelog.client.errors import not_understood, refused
-from lakelog.client.fetched import Fetched
+from lakelog.client.fetched import Fetched, Polled
 from lakelog.model.topic import PartitionDescription
 
 NEXT_OFFSET = "Lakelog-Next-Offset"
@@ -133,6 +133,15 @@ class _Error(msgspec.Struct):
     message: str
 
 
+class _Place(msgspec.Struct):
+    topic: str
+    partition: int
+
+
+class _Assigned(msgspec.Struct):
+    partitions: list[_Place]
+
+
 class _LogStarts(msgspec.Struct):
     log_start_offsets: dict[int, int]
 
@@ -196,20 +205,31 @@ def produced(reply: Response, records: int) -> Produced:
     return Produced(records) if reply.status_code == 204 else _json(reply, Produced)
 
 
+def assigned(reply: Response) -> list[tuple[str, int]]:
+    return [(each.topic, each.partition) for each in _json(reply, _Assigned).partitions]
+
+
+def polled(reply: Response) -> Polled:
+    return Polled(_table(reply))
+
+
 def fetched(reply: Response, partition: int | None = None) -> Fetched:
     """With a partition the reply is that one's, and its positions are single numbers."""
-    check(reply)
-    try:
-        with pa.ipc.open_stream(reply.content) as stream:
-            table = stream.read_all()
-    except pa.ArrowException as error:
-        raise not_understood(str(error)) from None
     return Fetched(
-        table,
+        _table(reply),
         next_positions=_positions(reply, NEXT_OFFSET, partition),
         high_watermarks=_positions(reply, HIGH_WATERMARK, partition),
         log_start_offsets=_positions(reply, LOG_START_OFFSET, partition),
     )
+
+
+def _table(reply: Response) -> pa.Table:
+    check(reply)
+    try:
+        with pa.ipc.open_stream(reply.content) as stream:
+            return stream.read_all()
+    except pa.ArrowException as error:
+        raise not_understood(str(error)) from None
 
 
 def _json(reply: Response, kind: type[T]) -> T:

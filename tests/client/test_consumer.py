@@ -1,0 +1,151 @@
+"""Members of groups, blocking and for event loops, against a real gateway."""
+
+from __future__ import annotations
+
+import uuid
+from itertools import islice
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lakelog.client import AsyncLakelogClient, LakelogClient, Record, RequestFailed
+from lakelog.errors import ErrorCode, LakelogError
+from lakelog_cli.local_gateway import LocalGateway
+from tests.gateway_process import gateway
+
+EARLIEST = {"offset_reset": "earliest"}
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex}"
+
+
+def _values(client: LakelogClient, group: str, topic: str, count: int) -> list[int]:
+    """What the next consumer of the group reads; nothing of it is committed."""
+    with client.consumer(group, topic, auto_commit=False, **EARLIEST) as consumer:
+        return sorted(record.json() for record in islice(consumer, count))
+
+
+def test_records_come_whole(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, [Record({"id": 1}, key="k", headers=[("unit", "C")], partition=1, timestamp=10**12)])
+    with client.consumer(group, topic, **EARLIEST) as consumer:
+        record = next(iter(consumer))
+    assert (record.topic, record.partition, record.offset, record.timestamp_ms) == (topic, 1, 0, 10**12)
+    assert (record.key, record.json(), record.headers) == (b"k", {"id": 1}, (("unit", b"C"),))
+
+
+def test_a_poll_is_a_table(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(4)))
+    with client.consumer(group, [topic], **EARLIEST) as consumer:
+        assert len(consumer.poll(0, max_records=1)) == 1
+        polled = next(consumer.batches())
+        assert sorted(polled.to_polars()["value"]) == [b"1", b"2", b"3"]
+        assert len(consumer.poll(0)) == 0
+
+
+def test_what_was_handed_out_is_committed_and_no_more(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(6)), partition=0)
+    with client.consumer(group, topic, **EARLIEST) as consumer:
+        # The third one is still being worked on when the consumer is left.
+        assert [record.json() for record in islice(consumer, 3)] == [0, 1, 2]
+    assert _values(client, group, topic, 4) == [2, 3, 4, 5]
+
+
+def test_a_commit_by_hand(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(4)), partition=0)
+    with client.consumer(group, topic, auto_commit=False, **EARLIEST) as consumer:
+        consumer.commit()
+        consumer.poll(max_records=2)
+        consumer.commit()
+        consumer.poll()
+    assert _values(client, group, topic, 2) == [2, 3]
+
+
+def test_commits_that_come_by_themselves(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(4)), partition=0)
+    consumer = client.consumer(group, topic, auto_commit_interval_s=0.0, **EARLIEST)
+    consumer.poll(max_records=2)
+    consumer.poll(max_records=1)
+    reply = httpx.get(f"{client.url}/admin/groups/{group}")
+    assert reply.status_code == 200, reply.text
+    consumer.close()
+    assert _values(client, group, topic, 1) == [3]
+
+
+def test_members_share_and_a_pattern_fits(client: LakelogClient, topic: str, group: str) -> None:
+    first = client.consumer(group, pattern=f"{topic}.*", **EARLIEST)
+    second = client.consumer(group, pattern=f"{topic}.*", **EARLIEST)
+    with first, second:
+        while len(second.assignment()) != 1:
+            first.poll(0)
+        client.produce(topic, ["x"], partition=0)
+        client.produce(topic, ["y"], partition=1)
+        assert sorted(next(iter(each)).text() or "" for each in (first, second)) == ["x", "y"]
+
+
+def test_a_seek(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(3)), partition=0)
+    with client.consumer(group, topic, **EARLIEST) as consumer:
+        consumer.poll()
+        consumer.seek({(topic, 0): 1})
+        assert [record.json() for record in consumer.poll()] == [1, 2]
+
+
+def test_a_commit_of_what_went_to_another_is_told(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(2)), partition=0)
+    first = client.consumer(group, topic, auto_commit=False, instance_id="me", **EARLIEST)
+    first.poll()
+    with client.consumer(group, topic, auto_commit=False, instance_id="me", **EARLIEST) as second:
+        with pytest.raises(RequestFailed) as refusal:
+            first.commit()
+        assert refusal.value.code is ErrorCode.FENCED_INSTANCE_ID
+        assert [record.json() for record in second.poll()] == [0, 1]
+
+
+def test_what_a_consumer_can_not_be_asked_for(client: LakelogClient, group: str) -> None:
+    with pytest.raises(LakelogError, match="either topics or"):
+        client.consumer(group)
+    with pytest.raises(RequestFailed, match="session timeout"), client.consumer(group, "orders", session_timeout_s=0.1):
+        pass
+
+
+async def test_in_an_event_loop(aio: AsyncLakelogClient, topic: str, group: str) -> None:
+    await aio.produce(topic, list(range(6)), partition=0)
+    async with aio.consumer(group, topic, **EARLIEST) as consumer:
+        assert await consumer.assignment() == [(topic, 0), (topic, 1)]
+        assert [record.json() for record in await consumer.poll(max_records=2)] == [0, 1]
+        await consumer.commit()
+        async for record in consumer:
+            if record.json() == 4:
+                break
+        await consumer.seek({(topic, 0): 5})
+        async for polled in consumer.batches():
+            assert [record.json() for record in polled] == [5]
+            break
+    async with aio.consumer(group, topic, **EARLIEST) as consumer:
+        assert len(await consumer.poll(0)) == 0
+
+
+def test_a_gateway_that_is_killed_is_not_noticed(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"access_log": "off"}) as server, LakelogClient(server.url) as client:
+        _restarted(server, client)
+
+
+def _restarted(server: LocalGateway, client: LakelogClient) -> None:
+    client.create_topic("orders", 2)
+    client.produce("orders", list(range(10)))
+    with client.consumer("readers", "orders", auto_commit=False, **EARLIEST) as consumer:
+        consumer.poll(max_records=4)
+        consumer.commit()
+        consumer.poll(max_records=2)
+        server.kill()
+        server.start()
+        rest: list[int] = []
+        while len(rest) < 6:
+            rest += [record.json() for record in consumer.poll()]
+        assert sorted(rest) == list(range(4, 10)), "from what was committed"
+        consumer.commit()
+    with client.consumer("readers", "orders", **EARLIEST) as consumer:
+        assert len(consumer.poll(0)) == 0
