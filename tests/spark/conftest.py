@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,20 @@ from lakelog.spark import SparkUnavailable, delta_session
 from tests.conftest import Warehouse
 
 
+def kafka_source_jars() -> list[str]:
+    """Spark's Kafka source, of the jars that were fetched with it those that Spark does not have itself; or nothing."""
+    folder = Path(sys.prefix) / "kafka-tools" / "spark"
+    wanted = ("spark-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
+    return [str(jar) for pattern in wanted for jar in folder.glob(pattern)]
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     try:
-        session = delta_session("lakelog-tests", settings={"spark.driver.memory": "1g", "spark.master": "local[2,3]"})
+        settings = {"spark.driver.memory": "1g", "spark.master": "local[2,3]"}
+        if jars := kafka_source_jars():
+            settings["spark.jars"] = ",".join(jars)
+        session = delta_session("lakelog-tests", settings=settings)
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
     session.sparkContext.setLogLevel("ERROR")

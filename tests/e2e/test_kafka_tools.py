@@ -1,0 +1,100 @@
+"""Kafka's own command-line tools (Java), unchanged. A JVM takes a second or two to start: few runs, each for much."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lakelog_cli.local_gateway import LocalGateway
+from tests.gateway_process import gateway as gateway_process
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_S = 120
+FOLDER = Path(sys.prefix) / "kafka-tools"
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PRODUCER_TEST = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_TEST = "org.apache.kafka.tools.ConsumerPerformance"
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
+    with gateway_process(tmp_path_factory.mktemp("tools"), {"access_log": "off"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tool(server: LocalGateway) -> Tool:
+    if not list(FOLDER.glob(".kafka-*")):
+        pytest.skip("Kafka's tools are not there: `make kafka-clients` fetches them where Maven is installed")
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("Kafka's tools need Java: deploy/setup/ensure-java installs it")
+
+    def run(name: str, *arguments: str, stdin: str = "") -> str:
+        # Started often and for little: the compiler that starts fast and the simplest collector.
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+        logging = f"-Dlog4j2.configurationFile={FOLDER / 'log4j2.properties'}"
+        command = [java, *options, logging, "-cp", f"{FOLDER / 'libs'}/*", name, "--bootstrap-server", server.kafka]
+        done = subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_topic_is_created_configured_filled_and_read(tool: Tool):
+    tool(TOPICS, "--create", "--topic", "orders", "--partitions", "3", "--config", "retention.ms=86400000")
+    tool(CONFIGS, "--alter", "--topic", "orders", "--add-config", "cleanup.policy=[compact,delete],segment.ms=60000")
+    described = tool(CONFIGS, "--describe", "--topic", "orders")
+    assert "segment.ms=60000" in described
+    assert "cleanup.policy=compact,delete" in described or "cleanup.policy=delete,compact" in described
+    described = tool(TOPICS, "--describe", "--topic", "orders")
+    assert "PartitionCount: 3" in described
+    assert "retention.ms=86400000" in described
+    assert "Leader: 0" in described
+
+    lines = [f"key{number}:value {number}" for number in range(500)]
+    options = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    tool(CONSOLE_PRODUCER, "--topic", "orders", *options, "--compression-codec", "snappy", stdin="\n".join(lines))
+    options = ["--formatter-property", "print.key=true", "--formatter-property", "key.separator=:"]
+    read = tool(
+        CONSOLE_CONSUMER,
+        "--topic",
+        "orders",
+        "--group",
+        "readers",
+        "--from-beginning",
+        "--max-messages",
+        "500",
+        *options,
+    )
+    assert sorted(read.splitlines()) == sorted(lines)
+    groups = tool(GROUPS, "--describe", "--group", "readers")
+    lags = [row.split()[5] for row in groups.splitlines() if row.startswith("readers")]
+    assert lags == ["0", "0", "0"]
+    reset = ["--reset-offsets", "--to-earliest", "--topic", "orders", "--execute"]
+    moved = tool(GROUPS, "--group", "readers", *reset)
+    assert [row.split()[3] for row in moved.splitlines() if row.startswith("readers")] == ["0", "0", "0"]
+
+
+def test_the_performance_tests_run(tool: Tool):
+    size = ["--record-size", "100", "--num-records", "20000", "--throughput", "-1"]
+    out = tool(PRODUCER_TEST, "--topic", "load", *size, "--producer-props", "acks=all", "compression.type=zstd")
+    assert "20000 records sent" in out
+    out = tool(CONSUMER_TEST, "--topic", "load", "--num-records", "20000", "--timeout", "60000")
+    assert int(out.strip().splitlines()[-1].split(",")[4]) >= 20_000
