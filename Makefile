@@ -8,7 +8,7 @@ PACKAGES := $(wildcard */__init__.py platform/*/__init__.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java s3 kafka-clients tools run test check bench notebooks clean
+.PHONY: help setup java s3 kafka-clients tools browser run test check bench notebooks clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,11 +34,14 @@ kafka-clients: $(STAMP)
 tools: $(STAMP)
 	@deploy/setup/ensure-deploy-tools $(BIN)
 
+browser:
+	@deploy/setup/ensure-chromium
+
 run: $(STAMP) ## Serve the topics under ./data (WAREHOUSE=... for another place)
 	@deploy/setup/ensure-java --check || echo "note: the gateway runs without Java; Spark jobs will not."
 	$(BIN)/lakelog serve --warehouse $(WAREHOUSE)
 
-test: setup s3 kafka-clients tools ## Run every test (ARGS=... goes to pytest)
+test: setup s3 kafka-clients tools browser ## Run every test (ARGS=... goes to pytest)
 	$(BIN)/pytest $(ARGS)
 
 check: $(STAMP) ## Lint, formatting, types and import layers

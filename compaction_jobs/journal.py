@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from compaction_jobs.outcome import Outcome
 from lakelog.clock import Clock
@@ -57,6 +58,13 @@ class Journal:
     async def write(self, run: str, started_ms: int, outcomes: Sequence[Outcome]) -> None:
         if outcomes:
             await self._table.append([_row(run, started_ms, outcome) for outcome in outcomes])
+
+    async def newest(self, count: int) -> list[dict[str, Any]]:
+        """The newest rows, the newest first."""
+        rows = await self._table.read()
+        order = pc.sort_indices(rows, sort_keys=[("started_at", "descending"), ("topic", "ascending")])
+        found: list[dict[str, Any]] = rows.take(order[:count]).to_pylist()
+        return found
 
     async def last_runs(self) -> dict[tuple[str, str, int], LastRun]:
         """By job, topic and partition."""

@@ -25,6 +25,10 @@ from ingest_api.metrics import Metrics
 from ingest_api.routes import admin, consumers, fetch, group_stream, groups, process, produce, stream, topics
 from ingest_api.routes.schemas import ERRORS
 from ingest_api.settings import LoadedSettings
+from ingest_api.ui import assets as console_page
+from ingest_api.ui import routes as console
+from ingest_api.ui.lag_history import LagHistory
+from ingest_api.ui.rates import Rates
 from ingest_api.v3 import cluster as v3_cluster
 from ingest_api.v3 import configs as v3_configs
 from ingest_api.v3 import groups as v3_groups
@@ -33,7 +37,9 @@ from ingest_api.v3 import topics as v3_topics
 from ingest_api.v3.errors import PREFIX as V3
 from ingest_api.v3.errors import as_v3
 from lakelog.broker import Broker
+from lakelog.clock import SystemClock
 from lakelog.errors import LakelogError
+from lakelog.observer import Observers
 
 EXPOSED_HEADERS = (
     "Lakelog-Error",
@@ -47,17 +53,20 @@ EXPOSED_HEADERS = (
 def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> FastAPI:
     """The application; if it is given a socket, it serves Kafka's protocol there for as long as it lives."""
     metrics = Metrics()
+    rates = Rates(SystemClock().now_ms)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         where, options = settings.gateway.warehouse, settings.storage
         async with (
-            Broker.open(where, settings.log, options, observer=metrics) as broker,
+            Broker.open(where, settings.log, options, observer=Observers(metrics, rates)) as broker,
             GroupService(broker, settings.groups) as group_service,
+            LagHistory(group_service, broker.clock) as lag_history,
         ):
             gateway = Gateway(broker, group_service, settings, metrics)
             metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
+            app.state.lag_history = lag_history
             async with gateway.consumers, AsyncExitStack() as listeners:
                 if kafka is not None:
                     await listeners.enter_async_context(KafkaListener(gateway, kafka))
@@ -67,27 +76,17 @@ def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> 
     # In the order of how often they are asked for: routes are tried one after the other.
     produce.register(app)
     v3_records.register(app)
-    for module in (
-        consumers,
-        fetch,
-        group_stream,
-        stream,
-        topics,
-        admin,
-        groups,
-        process,
-        v3_configs,
-        v3_topics,
-        v3_groups,
-        v3_cluster,
-    ):
+    v3 = (v3_configs, v3_topics, v3_groups, v3_cluster)
+    for module in (consumers, fetch, group_stream, stream, topics, admin, groups, process, *v3, console):
         app.include_router(module.router, responses=ERRORS)
     app.add_exception_handler(LakelogError, _log_error)
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(HTTPException, _starlette_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(Exception, _unexpected_error)
+    app.include_router(console_page.router)
     app.state.metrics = metrics
+    app.state.rates = rates
     return app
 
 

@@ -109,5 +109,5 @@ Lakelog serves {settings.gateway.warehouse} on {url}
   curl -X POST {url}/topics/hello -H 'Content-Type: application/json' -d '{{"records": [{{"value": "world"}}]}}'
   curl '{url}/topics/hello/records'
   lakelog topics list        lakelog consume hello --follow        lakelog demo
-  {url}/docs describes the rest. Ctrl-C stops.
+  {url}/ui shows it all, {url}/docs describes the API. Ctrl-C stops.
 """

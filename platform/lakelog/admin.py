@@ -80,12 +80,12 @@ class Admin:
         return describe(await self._topics.get(name))
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics in the warehouse. What else lies there is passed over."""
-        return [topic.name for topic in await self._all_topics() if internal or not is_internal(topic.name)]
+        """The names of all topics in the warehouse."""
+        return [topic.name for topic in await self.all_topics(internal=internal)]
 
     async def describe_topics(self, *, internal: bool = False) -> list[TopicDescription]:
         """All topics in the warehouse, as they were a moment ago."""
-        return [describe(topic) for topic in await self._all_topics() if internal or not is_internal(topic.name)]
+        return [describe(topic) for topic in await self.all_topics(internal=internal)]
 
     async def describe_topic(self, name: str) -> TopicDescription:
         return describe(await self._topics.get(name, max_age_ms=0))
@@ -181,7 +181,8 @@ class Admin:
         except (StoreUnavailable, StoreRefused) as error:
             raise storage_error(error, "the change could not be made") from error
 
-    async def _all_topics(self) -> list[Topic]:
+    async def all_topics(self, *, internal: bool = False) -> list[Topic]:
+        """All topics in the warehouse, open. What else lies there is passed over."""
         try:
             folders = await self._topics.store.folders()
         except (StoreUnavailable, StoreRefused) as error:
@@ -197,7 +198,8 @@ class Admin:
                         raise
                     return None  # not a topic, or not a name for one
 
-        return [topic for topic in await asyncio.gather(*map(look, folders)) if topic is not None]
+        wanted = [folder for folder in folders if internal or not is_internal(folder)]
+        return [topic for topic in await asyncio.gather(*map(look, wanted)) if topic is not None]
 
     async def _refuse_collision(self, name: str) -> None:
         if "." not in name and "_" not in name:

@@ -20,3 +20,26 @@ class Observer:
 
     def read(self, *, from_memory: bool) -> None:
         """A fetch took its next records out of the hot tail, or out of a file."""
+
+
+class Observers(Observer):
+    """Several observers in the place of one."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def committed(
+        self, topic: str, *, records: int, size_bytes: int, requests: int, files: int, seconds: float
+    ) -> None:
+        for each in self._observers:
+            each.committed(
+                topic, records=records, size_bytes=size_bytes, requests=requests, files=files, seconds=seconds
+            )
+
+    def fetched(self, topic: str, *, records: int, size_bytes: int) -> None:
+        for each in self._observers:
+            each.fetched(topic, records=records, size_bytes=size_bytes)
+
+    def read(self, *, from_memory: bool) -> None:
+        for each in self._observers:
+            each.read(from_memory=from_memory)

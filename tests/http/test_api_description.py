@@ -45,16 +45,16 @@ def served_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-# Of v3 nearly all is read, by paths that are made alike.
-@api.include(path_regex="^/v3/").parametrize()
+# Of these nearly all is read, by paths that are made alike.
+@api.include(path_regex="^/(v3|ui)/").parametrize()
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-def test_replies_of_v3_are_as_described(served_at: str, case: schemathesis.Case) -> None:
+def test_replies_of_v3_and_the_console_are_as_described(served_at: str, case: schemathesis.Case) -> None:
     if "cluster_id" in case.path_parameters:
         case.path_parameters["cluster_id"] = "lakelog"
     case.call_and_validate(base_url=served_at, checks=CHECKS)
 
 
-@api.exclude(path_regex="^/v3/").parametrize()
+@api.exclude(path_regex="^/(v3|ui)/").parametrize()
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_replies_are_as_described(served_at: str, case: schemathesis.Case) -> None:
     # A fetch would wait for records that nobody sends, and a commit that is given a millisecond may well answer 504.

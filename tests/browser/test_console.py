@@ -1,0 +1,313 @@
+"""What people do in the console, by clicking: look at topics, records, files, groups and jobs, and change them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import pytest
+from confluent_kafka import Consumer
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from compaction_jobs.journal import Journal
+from compaction_jobs.outcome import Amount, Outcome
+from lakelog.clock import SystemClock
+from lakelog.delta.store import open_store
+from tests.browser.conftest import PATIENCE_MS, Warehouse
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=PATIENCE_MS)
+
+Open: TypeAlias = Callable[[str], None]
+
+
+@pytest.fixture
+def open_at(page: Page, warehouse: Warehouse) -> Open:
+    def go(path: str) -> None:
+        page.goto(f"{warehouse.url}/ui/#{path}")
+
+    return go
+
+
+@pytest.fixture(scope="module", autouse=True)
+def some_topics(warehouse: Warehouse) -> None:
+    warehouse.create("orders", 2, retention_ms="86400000")
+    for number in range(30):
+        warehouse.produce(
+            "orders",
+            {
+                "key": f"order-{number}",
+                "value": {"number": number, "city": "Oslo" if number % 10 else "Lima"},
+                "partition": number % 2,
+                "headers": [{"key": "source", "value": "d2Vi"}],
+            },
+        )
+    warehouse.create("customers", 1, cleanup_policy="compact")
+    warehouse.create("empty")
+
+
+def row_of(page: Page, table: str, text: str) -> Locator:
+    return page.get_by_role("table", name=table, exact=True).get_by_role("row").filter(has_text=text)
+
+
+def names(page: Page) -> list[str]:
+    return page.get_by_role("table", name="Topics").locator("tbody th").all_inner_texts()
+
+
+def test_topics_are_found_and_sorted(page: Page, open_at: Open) -> None:
+    open_at("/topics")
+    expect(row_of(page, "Topics", "orders")).to_contain_text("1 day")
+    expect(row_of(page, "Topics", "customers")).to_contain_text("latest per key")
+    page.get_by_role("button", name="Records", exact=True).last.click()
+    expect(page.get_by_role("columnheader", name="Records")).to_have_attribute("aria-sort", "descending")
+    assert names(page)[0] == "orders"
+    page.keyboard.press("/")
+    page.keyboard.type("cust")
+    expect(page.get_by_text("1 topic", exact=True)).to_be_visible()
+    assert names(page) == ["customers"]
+    page.get_by_role("searchbox").fill("nowhere")
+    expect(page.get_by_text("No topic fits")).to_be_visible()
+
+
+def test_a_topic_is_created_grown_altered_and_deleted(page: Page, open_at: Open, warehouse: Warehouse) -> None:
+    open_at("/topics")
+    page.get_by_role("button", name="Create topic").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("orders")
+    dialog.get_by_role("button", name="Create topic").click()
+    # As the API says it, and what was typed is still there.
+    expect(dialog.get_by_role("alert")).to_contain_text("40002 TOPIC_ALREADY_EXISTS")
+    expect(dialog.get_by_role("alert")).to_contain_text("there is a topic 'orders' already")
+    dialog.get_by_label("Name").fill("returns")
+    dialog.get_by_label("Partitions").fill("2")
+    dialog.get_by_label("Clean up").select_option("compact")
+    dialog.get_by_label("Further configuration").fill("segment.bytes=2048")
+    dialog.get_by_role("button", name="Create topic").click()
+    expect(page.get_by_role("heading", name="returns", level=1)).to_be_visible()
+    configs = {each["name"]: each for each in warehouse.http.get("/admin/topics/returns/configs").json()}
+    assert {name for name, each in configs.items() if not each["is_default"]} == {"cleanup.policy", "segment.bytes"}
+
+    page.get_by_role("button", name="Add partitions").click()
+    dialog.get_by_label("Partitions from now on").fill("3")
+    dialog.get_by_role("button", name="Add partitions").click()
+    expect(dialog).to_be_hidden()
+    assert len(warehouse.http.get("/topics/returns/partitions").json()) == 3
+
+    page.get_by_role("link", name="Configuration").click()
+    page.get_by_role("button", name="Alter retention.ms", exact=True).click()
+    dialog.get_by_label("Value").fill("soon")
+    dialog.get_by_role("button", name="Set").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("retention.ms is 'soon', but it takes a whole number")
+    dialog.get_by_label("Value").fill("3600000")
+    dialog.get_by_role("button", name="Set").click()
+    page.get_by_label("Changed only").check()
+    expect(page.locator(".config", has_text="retention.ms")).to_contain_text("1 hour")
+    page.get_by_role("button", name="Alter retention.ms", exact=True).click()
+    dialog.get_by_role("button", name="Take it back").click()
+    expect(page.locator(".config", has_text="retention.ms")).to_have_count(0)
+
+    page.get_by_role("button", name="Delete", exact=True).click()
+    dialog.get_by_label("Type returns to go on").fill("returns")
+    dialog.get_by_role("button", name="Delete topic").click()
+    expect(page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+    assert "returns" not in warehouse.http.get("/topics").json()
+
+
+def test_records_by_offset_and_time_decoded_and_filtered(page: Page, open_at: Open) -> None:
+    open_at("/topics/orders")
+    expect(page.get_by_text("30 records: that is all.")).to_be_visible()
+    page.get_by_role("searchbox", name="Filter").fill("lima")
+    page.get_by_role("button", name="Fetch").click()
+    expect(page.get_by_text("3 of 30 records fit: that is all.")).to_be_visible()
+    page.get_by_role("searchbox", name="Filter").fill("")
+
+    page.get_by_role("button", name="Offset", exact=True).click()
+    page.get_by_label("Partition", exact=True).select_option("1")
+    page.get_by_label("Offset", exact=True).fill("12")
+    page.get_by_role("button", name="Fetch").click()
+    expect(page.get_by_text("3 records: that is all.")).to_be_visible()
+    row = row_of(page, "Records", "order-25")
+    row.get_by_role("button", name="12").click()
+    detail = page.get_by_label("Record", exact=True)
+    expect(detail).to_contain_text("Partition 1, offset 12")
+    expect(detail).to_contain_text('"city": "Oslo"')
+    expect(detail.get_by_role("row", name="source")).to_contain_text("web")
+    page.get_by_role("button", name="HEX").click()
+    expect(detail).to_contain_text("000000  7b 22 6e 75 6d")
+    page.get_by_role("button", name="Auto", exact=True).click()
+
+    page.get_by_role("button", name="Time", exact=True).click()
+    page.get_by_label("Time", exact=True).fill("2020-01-01T00:00:00")
+    page.get_by_role("button", name="Fetch").click()
+    expect(page.get_by_text("15 records: that is all.")).to_be_visible()
+
+
+def test_a_record_is_produced_and_seen_live(page: Page, open_at: Open) -> None:
+    open_at("/topics/empty?from=live")
+    expect(page.get_by_text("Waiting for records")).to_be_visible()
+    page.get_by_role("button", name="Produce").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Value").fill("{")
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Value is not JSON")
+    dialog.get_by_label("Key").fill("ada")
+    dialog.get_by_label("Value").fill('{"item": "lamp"}')
+    dialog.get_by_label("Headers").fill("trace: 8f3a")
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog.get_by_role("status")).to_contain_text("in partition 0 at offset 0")
+    page.keyboard.press("Escape")
+    row = row_of(page, "Records", "lamp")
+    expect(row).to_contain_text("ada")
+    row.get_by_role("button").click()
+    expect(page.get_by_label("Record", exact=True).get_by_role("row", name="trace")).to_contain_text("8f3a")
+
+
+def test_files_along_the_offsets(page: Page, open_at: Open) -> None:
+    open_at("/topics/orders/partitions")
+    strips = page.locator("canvas.strip")
+    expect(strips).to_have_count(2)
+    expect(page.locator("p.legend")).to_contain_text("active: still written to")
+    strips.nth(1).hover()
+    expect(page.locator(".pointed")).to_contain_text("partition=1/")
+    strips.nth(1).click()
+    expect(page.get_by_role("heading", name="Files of partition 1")).to_be_visible()
+    expect(page.locator("tr.chosen")).to_have_count(1)
+    expect(row_of(page, "Files", "partition=1/0000000000000000")).not_to_have_count(0)
+
+
+@pytest.fixture
+def member(warehouse: Warehouse) -> Iterator[Consumer]:
+    """Somebody who reads on a thread of its own until the test is over."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": warehouse.kafka,
+        "group.id": "billing",
+        "client.id": "worker-1",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe(["orders"])
+    read = consumer.consume(10, timeout=PATIENCE_MS / 1000)
+    assert read
+    consumer.commit(asynchronous=False)
+    yield consumer
+    consumer.close()
+
+
+def test_a_group_with_a_member_then_reset_and_deleted(
+    page: Page, open_at: Open, warehouse: Warehouse, member: Consumer
+) -> None:
+    open_at("/groups")
+    expect(row_of(page, "Groups", "billing")).to_contain_text("Stable")
+    page.get_by_role("link", name="billing").click()
+    expect(row_of(page, "Members", "worker-1")).to_contain_text("orders 0 1")
+    expect(row_of(page, "Partitions", "orders 0")).to_contain_text("worker-1")
+
+    page.get_by_role("button", name="Reset offsets").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("To", exact=True).select_option("offset")
+    dialog.get_by_label("Offset").fill("3")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("table", name="What would change").get_by_role("row").nth(1)).to_contain_text("3")
+    dialog.get_by_role("button", name="Reset offsets").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("NON_EMPTY_GROUP")
+    member.close()
+    dialog.get_by_role("button", name="Reset offsets").click()
+    expect(dialog).to_be_hidden()
+    committed = {each["committed"] for each in warehouse.http.get("/admin/groups/billing/lag").json()}
+    assert committed == {3}
+    # Drawn once it was noted twice.
+    expect(page.locator(".chart path.line")).not_to_have_count(0, timeout=30_000)
+
+    page.get_by_role("button", name="Delete", exact=True).click()
+    dialog.get_by_label("Type billing to go on").fill("billing")
+    dialog.get_by_role("button", name="Delete group").click()
+    expect(page.get_by_role("heading", name="Groups", level=1)).to_be_visible()
+    assert warehouse.http.get("/admin/groups").json() == []
+
+
+def test_jobs_that_are_due_and_that_ran(page: Page, open_at: Open, warehouse: Warehouse) -> None:
+    warehouse.create("old", 1, retention_ms="1", segment_ms="1")
+    warehouse.produce("old", {"value": 1}, {"value": 2})
+    outcome = Outcome(
+        job="merge",
+        topic="orders",
+        partition=1,
+        reason="40 small files",
+        before=Amount(40, 4_000_000, 1000),
+        after=Amount(1, 1_000_000, 1000),
+        seconds=1.5,
+    )
+    clock = SystemClock()
+    writing = Journal(open_store(str(warehouse.folder)), clock).write("run-1", clock.now_ms(), [outcome])
+    with ThreadPoolExecutor() as elsewhere:  # here Playwright's loop is running
+        elsewhere.submit(asyncio.run, writing).result()
+    open_at("/jobs")
+    expect(row_of(page, "Due", "old")).to_contain_text("retention")
+    expect(row_of(page, "What ran", "orders")).to_contain_text("3.8 MiB → 977 KiB")
+    expect(page.locator(".figure", has_text="Files saved")).to_contain_text("39")
+
+
+def test_keys_colours_and_a_phone(browser: Browser, warehouse: Warehouse) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(f"{warehouse.url}/ui/")
+    expect(row_of(page, "Topics", "orders")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    expect(page.get_by_role("heading", name="Groups", level=1)).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+
+    def background() -> str:
+        return str(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+
+    dark = background()
+    page.get_by_role("button", name="Colours: auto").click()
+    assert background() != dark
+    for path in ("/topics", "/topics/orders", "/topics/orders/partitions", "/topics/orders/config", "/groups", "/jobs"):
+        page.goto(f"{warehouse.url}/ui/#{path}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        # Nothing sticks out to the side.
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    context.close()
+
+
+def test_a_gateway_that_does_not_answer_is_said_and_asked_again(page: Page, open_at: Open) -> None:
+    open_at("/topics")
+    expect(row_of(page, "Topics", "orders")).to_be_visible()
+    page.route("**/ui/api/**", lambda route: route.abort())
+    expect(page.get_by_role("alert").first).to_contain_text("The gateway does not answer")
+    expect(row_of(page, "Topics", "orders")).to_be_visible()
+    page.unroute("**/ui/api/**")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_only_the_rows_that_can_be_seen_are_drawn(page: Page, open_at: Open) -> None:
+    topics = [
+        {
+            "name": f"topic-{number:04d}",
+            "internal": False,
+            "partitions": 1,
+            "records": number,
+            "bytes": number,
+            "segments": 1,
+            "max_timestamp_ms": None,
+            "cleanup_policy": "delete",
+            "retention_ms": -1,
+            "retention_bytes": -1,
+            "per_second": {"records_in": 0, "bytes_in": 0, "records_out": 0, "bytes_out": 0},
+        }
+        for number in range(1000)
+    ]
+    page.route("**/ui/api/topics", lambda route: route.fulfill(json={"topics": topics}))
+    open_at("/topics")
+    expect(page.get_by_text("1,000 topics")).to_be_visible()
+    assert len(names(page)) < 100
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    expect(page.get_by_role("link", name="topic-0999")).to_be_visible()
+    assert len(names(page)) < 100
