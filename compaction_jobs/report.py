@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,18 @@ from compaction_jobs.context import Progress
 from compaction_jobs.due import PartitionStatus
 from compaction_jobs.journal import LastRun
 from compaction_jobs.outcome import WHOLE_TOPIC, Outcome
+
+# A table of a run needs this much. Where nobody's terminal says how wide it is, as in a log, it gets it.
+PIPED_COLUMNS = 160
+# On a narrow terminal a name is folded rather than cut, and never to less than this.
+NAME_COLUMNS_MIN = 8
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED_COLUMNS
+    return console
 
 
 class ProgressBar(Progress):
@@ -48,7 +61,7 @@ class ProgressBar(Progress):
 
 
 def print_outcomes(job: str, outcomes: Sequence[Outcome], *, dry_run: bool) -> None:
-    console = Console()
+    console = _console()
     if not outcomes:
         console.print(f"{job}: nothing to do")
         return
@@ -93,7 +106,7 @@ def print_status(topics: Mapping[str, Sequence[PartitionStatus]], last: Mapping[
                 "\n".join(_runs(name, each.partition, last)) or "–",
                 "\n".join([*due, *([each.waiting] if each.waiting else [])]) or "–",
             )
-    Console().print(table if any(topics.values()) else "There are no topics yet.")
+    _console().print(table if any(topics.values()) else "There are no topics yet.")
 
 
 def _runs(topic: str, partition: int, last: Mapping[tuple[str, str, int], LastRun]) -> list[str]:
@@ -107,7 +120,7 @@ def _runs(topic: str, partition: int, last: Mapping[tuple[str, str, int], LastRu
 def _table(title: str, left: Sequence[str], *right: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold cyan", box=None)
     for column in left:
-        table.add_column(column)
+        table.add_column(column, overflow="fold", min_width=NAME_COLUMNS_MIN)
     for column in right:
         table.add_column(column, justify="right", no_wrap=True)
     return table
