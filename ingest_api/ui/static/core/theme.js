@@ -13,15 +13,15 @@ apply(theme.peek());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
 
 export function nextTheme() {
-  const next = CHOICES[(CHOICES.indexOf(theme.peek()) + 1) % CHOICES.length];
-  try {
-    localStorage.setItem(KEY, next);
-  } catch {
-    // a browser that keeps nothing: the choice holds for this page
-  }
-  apply(next);
-  theme.set(next);
-  changed();
+    const next = CHOICES[(CHOICES.indexOf(theme.peek()) + 1) % CHOICES.length];
+    try {
+        localStorage.setItem(KEY, next);
+    } catch {
+        // a browser that keeps nothing: the choice holds for this page
+    }
+    apply(next);
+    theme.set(next);
+    changed();
 }
 
 const probe = document.createElement("span");
@@ -29,24 +29,24 @@ probe.hidden = true;
 
 /** The colour that a custom property stands for now. */
 export function colour(property) {
-  if (!probe.isConnected) document.body.append(probe);
-  probe.style.color = `var(${property})`;
-  return getComputedStyle(probe).color;
+    if (!probe.isConnected) document.body.append(probe);
+    probe.style.color = `var(${property})`;
+    return getComputedStyle(probe).color;
 }
 
 function stored() {
-  try {
-    const kept = localStorage.getItem(KEY);
-    return CHOICES.includes(kept) ? kept : "auto";
-  } catch {
-    return "auto";
-  }
+    try {
+        const kept = localStorage.getItem(KEY);
+        return CHOICES.includes(kept) ? kept : "auto";
+    } catch {
+        return "auto";
+    }
 }
 
 function apply(choice) {
-  document.documentElement.dataset.theme = choice;
+    document.documentElement.dataset.theme = choice;
 }
 
 function changed() {
-  colours.set(colours.peek() + 1);
+    colours.set(colours.peek() + 1);
 }

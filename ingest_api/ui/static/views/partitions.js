@@ -11,107 +11,164 @@ import { table } from "../core/table.js";
 
 const REFRESH_MS = 10_000;
 const MEANINGS = {
-  active: "still written to",
-  dirty: "sealed, not compacted yet",
-  sealed: "full or old: never written again",
-  clean: "compacted",
+    active: "still written to",
+    dirty: "sealed, not compacted yet",
+    sealed: "full or old: never written again",
+    clean: "compacted",
 };
 
 export function partitionsTab(topic) {
-  const loaded = load(() => api.segments(topic), REFRESH_MS);
-  const chosen = signal({ partition: 0, file: null });
-  const pointed = signal(null);
-  const part = () => loaded.data()?.find((each) => each.partition === chosen().partition) ?? loaded.data()?.[0];
-  const used = () => STATES.filter((state) => loaded.data()?.some((each) => each.state.includes(state)));
+    const loaded = load(() => api.segments(topic), REFRESH_MS);
+    const chosen = signal({ partition: 0, file: null });
+    const pointed = signal(null);
+    const part = () => loaded.data()?.find((each) => each.partition === chosen().partition) ?? loaded.data()?.[0];
+    const used = () => STATES.filter((state) => loaded.data()?.some((each) => each.state.includes(state)));
 
-  return h(
-    "div",
-    loadError(loaded),
-    panel(
-      h("h2", "Files along the offsets"),
-      h("p.legend", () => used().map((state) => h("span", { class: `segment-${state}` }, `${state}: ${MEANINGS[state]}`))),
-      () => loaded.data() && partitionList(loaded.data(), chosen, pointed),
-      h("p.pointed", { "aria-live": "off" }, () => (pointed() ? fileInWords(...pointed()) : "Point at a file to see what is in it.")),
-    ),
-    panel(
-      h("h2", () => (part() ? `Files of partition ${part().partition}` : "Files")),
-      table({
-        label: "Files",
-        columns: COLUMNS,
-        rows: () => (part() ? rowsOf(part()) : []),
-        key: (row) => row.file,
-        sort: { by: "base", descending: true },
-        chosen: () => (chosen().file === null ? null : part()?.file[chosen().file]),
-        choose: (row) => chosen.set({ partition: row.partition, file: row.index }),
-        empty: () => loaded.data() && empty("No files", "Nothing has been written to this partition, or all of it has expired."),
-      }),
-    ),
-  );
+    return h(
+        "div",
+        loadError(loaded),
+        panel(
+            h("h2", "Files along the offsets"),
+            h("p.legend", () =>
+                used().map((state) => h("span", { class: `segment-${state}` }, `${state}: ${MEANINGS[state]}`)),
+            ),
+            () => loaded.data() && partitionList(loaded.data(), chosen, pointed),
+            h("p.pointed", { "aria-live": "off" }, () =>
+                pointed() ? fileInWords(...pointed()) : "Point at a file to see what is in it.",
+            ),
+        ),
+        panel(
+            h("h2", () => (part() ? `Files of partition ${part().partition}` : "Files")),
+            table({
+                label: "Files",
+                columns: COLUMNS,
+                rows: () => (part() ? rowsOf(part()) : []),
+                key: (row) => row.file,
+                sort: { by: "base", descending: true },
+                chosen: () => (chosen().file === null ? null : part()?.file[chosen().file]),
+                choose: (row) => chosen.set({ partition: row.partition, file: row.index }),
+                empty: () =>
+                    loaded.data() &&
+                    empty("No files", "Nothing has been written to this partition, or all of it has expired."),
+            }),
+        ),
+    );
 }
 
 function partitionList(partitions, chosen, pointed) {
-  const from = Math.min(...partitions.map((each) => each.log_start_offset));
-  const to = Math.max(...partitions.map((each) => each.high_watermark));
-  return h(
-    "div.partitions",
-    h("div.head", ["Partition", "First offset", "Next offset", "Size", "Files"].map((each) => h("span", each)), h("span", `${count(from)} to ${count(to)}`)),
-    partitions.map((each) => {
-      const choose = (file) => chosen.set({ partition: each.partition, file });
-      const row = h(
-        "div.partition",
-        h("button.link", { type: "button", onclick: () => choose(null) }, String(each.partition)),
-        h("span", count(each.log_start_offset)),
-        h("span", count(each.high_watermark)),
-        h("span", bytes(each.bytes.reduce((sum, size) => sum + size, 0))),
-        h("span", count(each.bytes.length)),
-        strip(each, {
-          from,
-          to,
-          point: (file) => pointed.set(file === null ? null : [each, file]),
-          choose,
-          chosen: () => (chosen().partition === each.partition ? chosen().file : null),
+    const from = Math.min(...partitions.map((each) => each.log_start_offset));
+    const to = Math.max(...partitions.map((each) => each.high_watermark));
+    return h(
+        "div.partitions",
+        h(
+            "div.head",
+            ["Partition", "First offset", "Next offset", "Size", "Files"].map((each) => h("span", each)),
+            h("span", `${count(from)} to ${count(to)}`),
+        ),
+        partitions.map((each) => {
+            const choose = (file) => chosen.set({ partition: each.partition, file });
+            const row = h(
+                "div.partition",
+                h("button.link", { type: "button", onclick: () => choose(null) }, String(each.partition)),
+                h("span", count(each.log_start_offset)),
+                h("span", count(each.high_watermark)),
+                h("span", bytes(each.bytes.reduce((sum, size) => sum + size, 0))),
+                h("span", count(each.bytes.length)),
+                strip(each, {
+                    from,
+                    to,
+                    point: (file) => pointed.set(file === null ? null : [each, file]),
+                    choose,
+                    chosen: () => (chosen().partition === each.partition ? chosen().file : null),
+                }),
+            );
+            effect(() => row.classList.toggle("chosen", chosen().partition === each.partition));
+            return row;
         }),
-      );
-      effect(() => row.classList.toggle("chosen", chosen().partition === each.partition));
-      return row;
-    }),
-  );
+    );
 }
 
-function rowsOf(part) {
-  return part.file.map((file, index) => ({
-    index,
-    file,
-    partition: part.partition,
-    base: part.base_offset[index],
-    end: part.end_offset[index],
-    records: part.records[index],
-    bytes: part.bytes[index],
-    oldest: part.min_timestamp_ms[index],
-    newest: part.max_timestamp_ms[index],
-    state: part.state[index],
-  }));
+const rowsOf = (part) => part.file.map((_, index) => rowAt(part, index));
+
+function rowAt(part, index) {
+    return {
+        index,
+        file: part.file[index],
+        partition: part.partition,
+        base: part.base_offset[index],
+        end: part.end_offset[index],
+        records: part.records[index],
+        bytes: part.bytes[index],
+        newest: part.max_timestamp_ms[index],
+        state: part.state[index],
+    };
 }
 
 function fileInWords(part, index) {
-  const row = rowsOf({ ...part, file: [part.file[index]], ...onlyAt(part, index) })[0];
-  return [
-    chip(row.state, `segment-${row.state}`),
-    ` ${row.file}: offsets ${count(row.base)} to ${count(row.end - 1)}, ${plural(row.records, "record")}, ${bytes(row.bytes)}, newest ${moment(row.newest)}`,
-  ];
-}
-
-function onlyAt(part, index) {
-  const columns = ["base_offset", "end_offset", "records", "bytes", "min_timestamp_ms", "max_timestamp_ms", "state"];
-  return Object.fromEntries(columns.map((each) => [each, [part[each][index]]]));
+    const row = rowAt(part, index);
+    const figures = [
+        `offsets ${count(row.base)} to ${count(row.end - 1)}`,
+        plural(row.records, "record"),
+        bytes(row.bytes),
+        `newest ${moment(row.newest)}`,
+    ];
+    return [chip(row.state, `segment-${row.state}`), ` ${row.file}: ${figures.join(", ")}`];
 }
 
 const COLUMNS = [
-  { id: "base", label: "First offset", number: true, width: "8rem", value: (row) => row.base, cell: (row) => h("button.link", { type: "button" }, count(row.base)) },
-  { id: "end", label: "Last", number: true, width: "8rem", narrow: false, value: (row) => row.end, cell: (row) => count(row.end - 1) },
-  { id: "records", label: "Records", number: true, width: "6.5rem", value: (row) => row.records, cell: (row) => count(row.records) },
-  { id: "bytes", label: "Size", number: true, width: "6.5rem", value: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
-  { id: "state", label: "State", width: "6rem", value: (row) => row.state, cell: (row) => chip(row.state, `segment-${row.state}`) },
-  { id: "newest", label: "Newest record", width: "14.5rem", narrow: false, value: (row) => row.newest, cell: (row) => h("span.muted", moment(row.newest)) },
-  { id: "file", label: "File", narrow: false, value: (row) => row.file, cell: (row) => h("code", { title: row.file }, row.file) },
+    {
+        id: "base",
+        label: "First offset",
+        number: true,
+        width: "8rem",
+        value: (row) => row.base,
+        cell: (row) => h("button.link", { type: "button" }, count(row.base)),
+    },
+    {
+        id: "end",
+        label: "Last",
+        number: true,
+        width: "8rem",
+        narrow: false,
+        value: (row) => row.end,
+        cell: (row) => count(row.end - 1),
+    },
+    {
+        id: "records",
+        label: "Records",
+        number: true,
+        width: "6.5rem",
+        value: (row) => row.records,
+        cell: (row) => count(row.records),
+    },
+    {
+        id: "bytes",
+        label: "Size",
+        number: true,
+        width: "6.5rem",
+        value: (row) => row.bytes,
+        cell: (row) => bytes(row.bytes),
+    },
+    {
+        id: "state",
+        label: "State",
+        width: "6rem",
+        value: (row) => row.state,
+        cell: (row) => chip(row.state, `segment-${row.state}`),
+    },
+    {
+        id: "newest",
+        label: "Newest record",
+        width: "14.5rem",
+        narrow: false,
+        value: (row) => row.newest,
+        cell: (row) => h("span.muted", moment(row.newest)),
+    },
+    {
+        id: "file",
+        label: "File",
+        narrow: false,
+        value: (row) => row.file,
+        cell: (row) => h("code", { title: row.file }, row.file),
+    },
 ];

@@ -6,71 +6,82 @@ import { field, form, openDialog, select } from "../core/parts.js";
 import { signal } from "../core/reactive.js";
 
 const FORMS = [
-  ["JSON", "JSON"],
-  ["STRING", "Text"],
-  ["BINARY", "Base64"],
-  ["NULL", "Null"],
+    ["JSON", "JSON"],
+    ["STRING", "Text"],
+    ["BINARY", "Base64"],
+    ["NULL", "Null"],
 ];
 
 export function produceRecord(topic, partitions) {
-  openDialog(`Produce to ${topic}`, (close) => {
-    const sent = signal(null);
-    const key = part("Key", 1, "STRING");
-    const value = part("Value", 6, "JSON", true);
-    const partition = select([["", "By key"], ...Array.from({ length: Math.min(partitions, 200) }, (_, each) => [String(each), String(each)])]);
-    const headers = h("textarea", { rows: "2", spellcheck: "false", placeholder: "trace-id: 8f3a" });
-    return h(
-      "div",
-      form({
-        fields: [
-          key.fields,
-          value.fields,
-          h("div.row", field("Partition", partition), field("Headers", headers, "One name: value a line.")),
-        ],
-        action: "Produce",
-        cancel: close,
-        submit: async () => {
-          sent.set(null);
-          const record = { key: key.read(), value: value.read(), headers: lines(headers.value) };
-          if (partition.value) record.partition_id = Number(partition.value);
-          sent.set(await api.produce(topic, record));
-        },
-      }),
-      () =>
-        sent() &&
-        h("div.note.good", { role: "status" }, h("strong", "Stored"), h("span", `in partition ${sent().partition_id} at offset ${count(sent().offset)}`)),
-    );
-  });
+    openDialog(`Produce to ${topic}`, (close) => {
+        const sent = signal(null);
+        const key = part("Key", 1, "STRING");
+        const value = part("Value", 6, "JSON", true);
+        const partition = select([
+            ["", "By key"],
+            ...Array.from({ length: Math.min(partitions, 200) }, (_, each) => [String(each), String(each)]),
+        ]);
+        const headers = h("textarea", { rows: "2", spellcheck: "false", placeholder: "trace-id: 8f3a" });
+        return h(
+            "div",
+            form({
+                fields: [
+                    key.fields,
+                    value.fields,
+                    h("div.row", field("Partition", partition), field("Headers", headers, "One name: value a line.")),
+                ],
+                action: "Produce",
+                cancel: close,
+                submit: async () => {
+                    sent.set(null);
+                    const record = { key: key.read(), value: value.read(), headers: lines(headers.value) };
+                    if (partition.value) record.partition_id = Number(partition.value);
+                    sent.set(await api.produce(topic, record));
+                },
+            }),
+            () =>
+                sent() &&
+                h(
+                    "div.note.good",
+                    { role: "status" },
+                    h("strong", "Stored"),
+                    h("span", `in partition ${sent().partition_id} at offset ${count(sent().offset)}`),
+                ),
+        );
+    });
 }
 
 function part(label, rows, form, focus) {
-  const kind = select(FORMS, form);
-  const text = rows === 1 ? h("input", { spellcheck: "false", autocomplete: "off" }) : h("textarea", { rows: String(rows), spellcheck: "false" });
-  if (focus) text.autofocus = true;
-  return {
-    fields: h("div.part", field(label, text), field("as", kind)),
-    read() {
-      if (kind.value === "NULL" || (text.value === "" && label === "Key")) return null;
-      if (kind.value === "JSON") return { type: "JSON", data: parsed(label, text.value) };
-      return { type: kind.value, data: text.value };
-    },
-  };
+    const kind = select(FORMS, form);
+    const text =
+        rows === 1
+            ? h("input", { spellcheck: "false", autocomplete: "off" })
+            : h("textarea", { rows: String(rows), spellcheck: "false" });
+    if (focus) text.autofocus = true;
+    return {
+        fields: h("div.part", field(label, text), field("as", kind)),
+        read() {
+            if (kind.value === "NULL" || (text.value === "" && label === "Key")) return null;
+            if (kind.value === "JSON") return { type: "JSON", data: parsed(label, text.value) };
+            return { type: kind.value, data: text.value };
+        },
+    };
 }
 
 function parsed(label, text) {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new SyntaxError(`${label} is not JSON: ${error.message}`);
-  }
+    try {
+        return JSON.parse(text);
+    } catch (error) {
+        throw new SyntaxError(`${label} is not JSON: ${error.message}`);
+    }
 }
 
 function lines(text) {
-  return text
-    .split("\n")
-    .filter((each) => each.trim())
-    .map((each) => {
-      const [name, ...value] = each.split(":");
-      return { name: name.trim(), value: base64Of(value.join(":").trim()) };
-    });
+    return text
+        .split("\n")
+        .filter((each) => each.trim())
+        .map((each) => {
+            const [name, ...value] = each.split(":");
+            return { name: name.trim(), value: base64Of(value.join(":").trim()) };
+        });
 }

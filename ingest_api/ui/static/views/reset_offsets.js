@@ -7,111 +7,125 @@ import { errorNote, field, openDialog, say, select } from "../core/parts.js";
 import { signal } from "../core/reactive.js";
 
 const TARGETS = [
-  ["earliest", "The beginning"],
-  ["latest", "The end"],
-  ["offset", "An offset"],
-  ["timestamp", "A time"],
-  ["duration", "So long ago"],
-  ["shift", "So many records on or back"],
+    ["earliest", "The beginning"],
+    ["latest", "The end"],
+    ["offset", "An offset"],
+    ["timestamp", "A time"],
+    ["duration", "So long ago"],
+    ["shift", "So many records on or back"],
 ];
 
 export function resetOffsets(group, described, done) {
-  const topics = [...new Set((described?.partitions ?? []).map((each) => each.topic))];
-  openDialog(`Reset offsets of ${group}`, (close) => {
-    const topic = select([["", "All that it has committed"], ...topics.map((each) => [each, each])]);
-    const to = signal("earliest");
-    const target = select(TARGETS);
-    const number = h("input", { type: "number", value: "0" });
-    const when = h("input", { type: "datetime-local", step: "1", required: true });
-    const minutes = h("input", { type: "number", min: "0", value: "60" });
-    const preview = signal(null);
-    const error = signal(null);
-    const busy = signal(false);
+    const topics = [...new Set((described?.partitions ?? []).map((each) => each.topic))];
+    openDialog(`Reset offsets of ${group}`, (close) => {
+        const topic = select([["", "All that it has committed"], ...topics.map((each) => [each, each])]);
+        const to = signal("earliest");
+        const target = select(TARGETS);
+        const number = h("input", { type: "number", value: "0" });
+        const when = h("input", { type: "datetime-local", step: "1", required: true });
+        const minutes = h("input", { type: "number", min: "0", value: "60" });
+        const preview = signal(null);
+        const error = signal(null);
+        const busy = signal(false);
 
-    const body = (dryRun) => ({
-      ...place(to.peek(), { number, when, minutes }),
-      topics: topic.value ? { [topic.value]: null } : null,
-      dry_run: dryRun,
-    });
-    const changed = () => preview.set(null);
-    for (const input of [topic, number, when, minutes]) input.addEventListener("input", changed);
-    target.addEventListener("change", () => {
-      to.set(target.value);
-      changed();
-    });
+        const body = (dryRun) => ({
+            ...place(to.peek(), { number, when, minutes }),
+            topics: topic.value ? { [topic.value]: null } : null,
+            dry_run: dryRun,
+        });
+        const changed = () => preview.set(null);
+        for (const input of [topic, number, when, minutes]) input.addEventListener("input", changed);
+        target.addEventListener("change", () => {
+            to.set(target.value);
+            changed();
+        });
 
-    async function ask(dryRun) {
-      busy.set(true);
-      error.set(null);
-      try {
-        const found = await api.resetOffsets(group, body(dryRun));
-        if (dryRun) preview.set(found);
-        else {
-          close();
-          say(`Group ${group} goes on from there.`);
-          done();
+        async function ask(dryRun) {
+            busy.set(true);
+            error.set(null);
+            try {
+                const found = await api.resetOffsets(group, body(dryRun));
+                if (dryRun) preview.set(found);
+                else {
+                    close();
+                    say(`Group ${group} goes on from there.`);
+                    done();
+                }
+            } catch (problem) {
+                error.set(problem);
+            } finally {
+                busy.set(false);
+            }
         }
-      } catch (problem) {
-        error.set(problem);
-      } finally {
-        busy.set(false);
-      }
-    }
 
-    return h(
-      "form",
-      { onsubmit: (event) => (event.preventDefault(), ask(preview.peek() === null)) },
-      h(
-        "div.fields",
-        field("What", topic),
-        h("div.row", field("To", target), () => {
-          if (to() === "offset") return field("Offset", number);
-          if (to() === "shift") return field("Records", number, "Back where it is negative.");
-          if (to() === "timestamp") return field("Time", when);
-          if (to() === "duration") return field("Minutes ago", minutes);
-          return null;
-        }),
-      ),
-      () => preview() && changes(preview()),
-      () => errorNote(error()),
-      h(
-        "div.actions",
-        h("button", { type: "button", onclick: close }, "Cancel"),
-        h("button.primary", { type: "submit", disabled: busy }, () => (preview() === null ? "Preview" : "Reset offsets")),
-      ),
-    );
-  });
+        return h(
+            "form",
+            { onsubmit: (event) => (event.preventDefault(), ask(preview.peek() === null)) },
+            h(
+                "div.fields",
+                field("What", topic),
+                h("div.row", field("To", target), () => {
+                    if (to() === "offset") return field("Offset", number);
+                    if (to() === "shift") return field("Records", number, "Back where it is negative.");
+                    if (to() === "timestamp") return field("Time", when);
+                    if (to() === "duration") return field("Minutes ago", minutes);
+                    return null;
+                }),
+            ),
+            () => preview() && changes(preview()),
+            () => errorNote(error()),
+            h(
+                "div.actions",
+                h("button", { type: "button", onclick: close }, "Cancel"),
+                h("button.primary", { type: "submit", disabled: busy }, () =>
+                    preview() === null ? "Preview" : "Reset offsets",
+                ),
+            ),
+        );
+    });
 }
 
 /** The target as the API names it. */
 function place(to, { number, when, minutes }) {
-  if (to === "offset" || to === "shift") return { [to]: Number(number.value) };
-  if (to === "timestamp") return { timestamp_ms: new Date(when.value).getTime() };
-  if (to === "duration") return { duration_ms: Number(minutes.value) * 60_000 };
-  return { to };
+    if (to === "offset" || to === "shift") return { [to]: Number(number.value) };
+    if (to === "timestamp") return { timestamp_ms: new Date(when.value).getTime() };
+    if (to === "duration") return { duration_ms: Number(minutes.value) * 60_000 };
+    return { to };
 }
 
 function changes(found) {
-  if (!found.length) return h("p.muted", "There is nothing to move: the group has committed nothing there.");
-  return h(
-    "div.scroll",
-    h(
-      "table.plain",
-      { "aria-label": "What would change" },
-      h("thead", h("tr", ["Partition", "From", "To", "Records"].map((each, index) => h("th", { scope: "col", class: index ? "number" : "" }, each)))),
-      h(
-        "tbody",
-        found.map((each) => {
-          const moved = each.before === null ? null : each.after - each.before;
-          return h(
-            "tr",
-            h("th", { scope: "row" }, `${each.topic} ${each.partition}`),
-            h("td.number", count(each.before)),
-            h("td.number", count(each.after)),
-            h("td.number", { class: moved ? "busy" : "faint" }, moved === null ? "–" : `${moved > 0 ? "+" : ""}${count(moved)}`),
-          );
-        }),
-      ),
-    ),
-  );
+    if (!found.length) return h("p.muted", "There is nothing to move: the group has committed nothing there.");
+    return h(
+        "div.scroll",
+        h(
+            "table.plain",
+            { "aria-label": "What would change" },
+            h(
+                "thead",
+                h(
+                    "tr",
+                    ["Partition", "From", "To", "Records"].map((each, index) =>
+                        h("th", { scope: "col", class: index ? "number" : "" }, each),
+                    ),
+                ),
+            ),
+            h(
+                "tbody",
+                found.map((each) => {
+                    const moved = each.before === null ? null : each.after - each.before;
+                    return h(
+                        "tr",
+                        h("th", { scope: "row" }, `${each.topic} ${each.partition}`),
+                        h("td.number", count(each.before)),
+                        h("td.number", count(each.after)),
+                        h(
+                            "td.number",
+                            { class: moved ? "busy" : "faint" },
+                            moved === null ? "–" : `${moved > 0 ? "+" : ""}${count(moved)}`,
+                        ),
+                    );
+                }),
+            ),
+        ),
+    );
 }
