@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tests.bench import append, compaction, fetch, gateway, growth, latency, memory, scan, visible
+from tests.bench import append, compaction, consumers, fetch, gateway, growth, latency, memory, scan, visible
 
 BENCHMARKS = {
     "append": append.run,
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "growth": growth.run,
     "memory": memory.run,
     "gateway": gateway.run,
+    "consumers": consumers.run,
     "scan": scan.run,
     "visible": visible.run,
     "compaction": compaction.run,

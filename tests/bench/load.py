@@ -130,6 +130,9 @@ class Connection(asyncio.BufferedProtocol):
             return False
         head = bytes(self._data[:head_end]).lower()
         self._body_at = head_end + 4
+        if head.startswith(b"http/1.1 204"):  # has neither
+            self._end = self._body_at
+            return True
         _, found, length = head.partition(b"content-length:")
         if found:
             self._end = self._body_at + int(length.split(b"\r\n", 1)[0])
