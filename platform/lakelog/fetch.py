@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 import pyarrow as pa
 
-from lakelog.delta.reader import RowGroup, offsets_of
+from lakelog.delta.reader import enough_for, offsets_of
 from lakelog.delta.store import FileMissing, StoreRefused, StoreUnavailable
 from lakelog.delta.table import storage_error
 from lakelog.errors import ErrorCode, LakelogError
@@ -277,8 +277,10 @@ class FetchPath:
         reader, path = self._topics.reader, topic.table.path(segment.path)
         footer = await reader.footer(path, segment.bytes)
         wanted = [group for group in footer.groups if group.last_offset >= reply.position]
-        first = _enough_for(wanted, reply.bytes_left)
+        first = enough_for(wanted, reply.bytes_left)
         ahead = wanted[first : 2 * first]
+        if len(ahead) < first:
+            self._begin_next(topic, segment, columns, reply.bytes_left)
         for some in (wanted[:first], *([group] for group in wanted[first:])):
             for rows in await reader.rows_of(path, footer, some, columns, ahead):
                 offsets = offsets_of(rows)
@@ -287,6 +289,14 @@ class FetchPath:
                 if reply.bytes_left <= 0:
                     return
         reply.position = max(reply.position, segment.end_offset)
+
+    def _begin_next(self, topic: Topic, segment: Segment, columns: tuple[str, ...], bytes_wanted: int) -> None:
+        """Whoever reads a file to its end goes on with the one after it, unless that is in memory."""
+        state = topic.partition(segment.partition)
+        following = next(segments_from(state.segments, state.bases, segment.end_offset), None)
+        if following is None or topic.hot_partition(segment.partition).find(following.base_offset) is not None:
+            return
+        self._topics.reader.read_ahead(topic.table.path(following.path), following.bytes, columns, bytes_wanted)
 
     async def _first_since(self, topic: Topic, partition: int, timestamp_us: int) -> OffsetAt:
         for segment in segments_since(list(topic.partition(partition).segments), timestamp_us):
@@ -356,13 +366,3 @@ def _projection(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 def _empty(names: tuple[str, ...]) -> pa.Table:
     return STORED_SCHEMA.empty_table().select(names)
-
-
-def _enough_for(groups: Sequence[RowGroup], bytes_wanted: int) -> int:
-    """How many row groups probably hold what is wanted: these are read together."""
-    expected = 0
-    for count, group in enumerate(groups):
-        if count and expected >= bytes_wanted:
-            return count
-        expected += group.bytes
-    return len(groups)

@@ -60,25 +60,57 @@ class SegmentReader:
         self._executor = executor
         self._footers: OrderedDict[str, Footer] = OrderedDict()
         self._rows: OrderedDict[RowsKey, pa.Table] = OrderedDict()
+        self._footer_readings: dict[str, asyncio.Task[Footer]] = {}
         self._readings: dict[RowsKey, asyncio.Task[pa.Table]] = {}
+        self._aheads: dict[str, asyncio.Task[None]] = {}
         self._rows_bytes = 0
         self._cache_bytes_max = cache_bytes_max
 
     async def footer(self, path: str, file_bytes: int) -> Footer:
+        """What a file says of its row groups: read once, however many wait for it."""
         footer = self._footers.get(path)
-        if footer is None:
-            start = max(0, file_bytes - FOOTER_GUESS_BYTES)
-            (tail,) = await self._store.read_ranges(path, [(start, file_bytes)])
-            length = int.from_bytes(tail[-8:-4].to_pybytes(), "little") + 8
-            if length > tail.size:
-                (tail,) = await self._store.read_ranges(path, [(file_bytes - length, file_bytes)])
-            footer = await self._run(lambda: _parse_footer(tail, file_bytes))
-            self._footers[path] = footer
+        if footer is not None:
+            self._footers.move_to_end(path)
+            return footer
+        reading = self._footer_readings.get(path)
+        if reading is None:
+            reading = asyncio.create_task(self._read_footer(path, file_bytes))
+            self._footer_readings[path] = reading
+            reading.add_done_callback(lambda done: self._footer_was_read(path, done))
+        return await asyncio.shield(reading)
+
+    async def _read_footer(self, path: str, file_bytes: int) -> Footer:
+        start = max(0, file_bytes - FOOTER_GUESS_BYTES)
+        (tail,) = await self._store.read_ranges(path, [(start, file_bytes)])
+        length = int.from_bytes(tail[-8:-4].to_pybytes(), "little") + 8
+        if length > tail.size:
+            (tail,) = await self._store.read_ranges(path, [(file_bytes - length, file_bytes)])
+        return await self._run(lambda: _parse_footer(tail, file_bytes))
+
+    def _footer_was_read(self, path: str, reading: asyncio.Task[Footer]) -> None:
+        del self._footer_readings[path]
+        if not reading.cancelled() and reading.exception() is None:
+            self._footers[path] = reading.result()
             if len(self._footers) > FOOTERS_MAX:
                 self._footers.popitem(last=False)
-        else:
-            self._footers.move_to_end(path)
-        return footer
+
+    def read_ahead(self, path: str, file_bytes: int, columns: Sequence[str], bytes_wanted: int) -> None:
+        """Begin to read the first row groups of a file that a reader will come to next, as far as there is room."""
+        if path not in self._aheads and len(self._readings) + len(self._aheads) < READINGS_MAX:
+            ahead = asyncio.create_task(self._read_ahead(path, file_bytes, tuple(columns), bytes_wanted))
+            self._aheads[path] = ahead
+            ahead.add_done_callback(lambda done: self._went_ahead(path, done))
+
+    async def _read_ahead(self, path: str, file_bytes: int, names: tuple[str, ...], bytes_wanted: int) -> None:
+        footer = await self.footer(path, file_bytes)
+        for group in footer.groups[: enough_for(footer.groups, bytes_wanted)]:
+            if len(self._readings) < READINGS_MAX:
+                self._rows_or_reading(path, footer, group, names)
+
+    def _went_ahead(self, path: str, ahead: asyncio.Task[None]) -> None:
+        del self._aheads[path]
+        if not ahead.cancelled():
+            ahead.exception()  # for the one who comes to that file, if anybody does
 
     async def rows(self, path: str, footer: Footer, group: RowGroup, columns: Sequence[str]) -> pa.Table:
         """The rows of one row group, from the cache if it has them."""
@@ -147,6 +179,16 @@ class SegmentReader:
         if self._executor is None:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def enough_for(groups: Sequence[RowGroup], bytes_wanted: int) -> int:
+    """How many row groups probably hold what is wanted: these are read together."""
+    expected = 0
+    for count, group in enumerate(groups):
+        if count and expected >= bytes_wanted:
+            return count
+        expected += group.bytes
+    return len(groups)
 
 
 class SparseFile:
