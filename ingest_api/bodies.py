@@ -8,6 +8,7 @@ import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 
 from ingest_api.errors import HttpError
+from ingest_api.patience import within
 from ingest_api.settings import GatewaySettings
 from lakelog.flow import Room
 
@@ -63,17 +64,19 @@ class BodyOf:
     async def _receive(self, limit: int) -> bytes:
         timeout_ms = self._bodies.settings.body_timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                pieces, size = [], 0
-                async for piece in self._request.stream():
-                    size += len(piece)
-                    if size > limit:
-                        raise too_large(limit)
-                    pieces.append(piece)
+            return await within(timeout_ms / 1000, self._whole(limit))
         except TimeoutError:
             raise HttpError(408, f"the body did not arrive within {timeout_ms} ms") from None
         except ClientDisconnect:
             raise HttpError(400, "the body ended before it was whole") from None
+
+    async def _whole(self, limit: int) -> bytes:
+        pieces, size = [], 0
+        async for piece in self._request.stream():
+            size += len(piece)
+            if size > limit:
+                raise too_large(limit)
+            pieces.append(piece)
         return b"".join(pieces)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ingest_api.errors import HttpError, error_response
 from ingest_api.metrics import Metrics
+from ingest_api.patience import within
 from ingest_api.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,7 @@ class Door:
             else:
                 sent_bytes += len(message.get("body", b""))
             try:
-                async with asyncio.timeout(self._settings.reply_timeout_ms / 1000):
-                    await send(message)
+                await within(self._settings.reply_timeout_ms / 1000, _sent(send, message))
             except TimeoutError:
                 stalled = True
                 raise
@@ -77,22 +76,27 @@ class Door:
         if self._settings.access_log == "off":
             return
         client = scope.get("client")
+        sender, milliseconds = client[0] if client else None, round(seconds * 1000, 2)
+        if self._settings.access_log == "text":
+            # A path may hold anything, also what looks like the next line of a log.
+            path = quote(scope["path"])
+            access.info(f"{sender} {scope['method']} {path} {status} {sent_bytes} bytes {milliseconds} ms")
+            return
         fields: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "client": client[0] if client else None,
+            "client": sender,
             "method": scope["method"],
             "path": scope["path"],
             "query": scope["query_string"].decode("latin-1"),
             "status": status,
             "bytes": sent_bytes,
-            "ms": round(seconds * 1000, 2),
+            "ms": milliseconds,
         }
-        if self._settings.access_log == "json":
-            access.info("%s", msgspec.json.encode(fields).decode())
-        else:
-            # A path may hold anything, also what looks like the next line of a log.
-            fields["path"] = quote(scope["path"])
-            access.info("%(client)s %(method)s %(path)s %(status)s %(bytes)s bytes %(ms)s ms", fields)
+        access.info(msgspec.json.encode(fields).decode())
+
+
+async def _sent(send: Send, message: Message) -> None:
+    await send(message)
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

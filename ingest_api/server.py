@@ -86,6 +86,8 @@ def _listen(host: str, port: int, flag: str) -> socket.socket:
 
 
 def _log_to_stderr(settings: LoadedSettings) -> None:
+    # No line of ours says which thread or process it comes from: finding out would cost every request.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -15,8 +15,9 @@ _END = b'],"key_schema_id":null,"value_schema_id":null}'
 
 def offsets_reply(appended: Appended) -> bytes:
     """v2's: one entry a record, in the order of the request. Written by one formatting of all numbers together."""
-    places = np.stack((appended.partitions, appended.offsets), axis=1).ravel().tolist()
-    entries = ",".join([_ENTRY] * len(appended.offsets)) % tuple(places)
+    places = np.empty((len(appended.offsets), 2), dtype=np.int64)
+    places[:, 0], places[:, 1] = appended.partitions, appended.offsets
+    entries = ",".join([_ENTRY] * len(places)) % tuple(places.ravel().tolist())
     return b'{"offsets":[' + entries.encode() + _END
 
 
