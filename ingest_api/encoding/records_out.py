@@ -7,7 +7,8 @@ and values as they are embedded. A column's values are one buffer there, so a bo
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from lakelog.model.batch import STORED_SCHEMA
 
 NULL = b"null"
 PAD = ord("=")
+STEP_RECORDS = 8192
 
 # What a value lacks to be made of whole threes of bytes, as base64 wants it.
 _FILLINGS = pa.array([b"", b"\0", b"\0\0"], pa.binary())
@@ -32,9 +34,15 @@ _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 def json_list(replies: Sequence[Fetched], embedded: Embedded) -> bytes:
     """One JSON list of the records of all replies, in their order."""
-    parts = [_joined(reply, embedded, b"", b",") for reply in replies if reply.rows.num_rows]
+    parts = [_joined(some, embedded, b"", b",") for reply in replies for some in _by_steps(reply)]
     # The last one's comma stays out. Everything is copied once, into the body.
     return b"".join((b"[", *parts[:-1], *(part[:-1] for part in parts[-1:]), b"]"))
+
+
+def _by_steps(reply: Fetched) -> Iterator[Fetched]:
+    """A reply piece by piece: what is made on the way to its text is several times its size."""
+    for start in range(0, reply.rows.num_rows, STEP_RECORDS):
+        yield replace(reply, rows=reply.rows.slice(start, STEP_RECORDS))
 
 
 def json_lines(reply: Fetched, embedded: Embedded) -> memoryview:

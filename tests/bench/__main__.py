@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from lakelog.interpreter import set_for_serving
 from tests.bench import append, compaction, consumers, fetch, gateway, growth, latency, memory, scan, visible
 
 BENCHMARKS = {
@@ -27,6 +28,7 @@ def main() -> None:
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    set_for_serving()  # as the gateway is
     for name in names or BENCHMARKS:
         BENCHMARKS[name]()
 

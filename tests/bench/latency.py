@@ -12,6 +12,7 @@ from lakelog.config import ServerSettings
 from lakelog.fetch import FetchFrom
 from tests.bench.report import Stopwatch, figure, headline, milliseconds, sample_records, scratch_folder
 
+LONE_RECORD = sample_records(1)
 LONE_RECORDS = 500
 TOPICS = 1_000
 SECONDS = 20
@@ -32,7 +33,7 @@ def run() -> None:
 
 async def _timed(broker: Broker, topic: str) -> float:
     watch = Stopwatch()
-    await broker.append(topic, sample_records(1))
+    await broker.append(topic, LONE_RECORD)
     return watch.seconds
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
@@ -30,11 +31,18 @@ class Load:
 class Outcome:
     seconds: float
     latencies_s: list[float] = field(default_factory=list)
+    answered_s: list[float] = field(default_factory=list)  # when, from the beginning on
     reply_bytes: int = 0
 
     @property
     def requests_per_second(self) -> float:
         return len(self.latencies_s) / self.seconds
+
+    def rates(self, parts: int = 5) -> list[float]:
+        """Requests a second in each part of the time, to see how steady it was."""
+        each_s = self.seconds / parts
+        counts = Counter(int(at / each_s) for at in self.answered_s if at < self.seconds)
+        return [counts[part] / each_s for part in range(parts)]
 
 
 def request(url: str, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
@@ -67,6 +75,7 @@ async def _send(load: Load, begin: float, end: float, outcome: Outcome) -> None:
         number += 1
         if sent >= begin:
             outcome.latencies_s.append(time.perf_counter() - sent)
+            outcome.answered_s.append(time.perf_counter() - begin)
             outcome.reply_bytes += len(body)
     connection.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -41,11 +43,22 @@ def milliseconds(samples: Sequence[float]) -> str:
     return f"p50 {statistics.median(ordered) * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms"
 
 
+def spread(values: Sequence[float], form: str = "{:.0%}") -> str:
+    """The median of several turns, and how far they went."""
+    median, least, most = statistics.median(values), min(values), max(values)
+    return f"{form.format(median)} [{form.format(least)} to {form.format(most)}]"
+
+
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for one benchmark, under LAKELOG_BENCH_DIR if that is set."""
-    with tempfile.TemporaryDirectory(prefix="lakelog-bench-", dir=os.environ.get("LAKELOG_BENCH_DIR")) as name:
-        yield Path(name)
+    """A folder for one benchmark, under LAKELOG_BENCH_DIR if that is set.
+
+    It goes when the process ends and not before: some file systems are slow to make files for minutes after many were
+    deleted (ext4 without a journal), and the next benchmark would be measured in that time.
+    """
+    name = tempfile.mkdtemp(prefix="lakelog-bench-", dir=os.environ.get("LAKELOG_BENCH_DIR"))
+    atexit.register(shutil.rmtree, name, ignore_errors=True)
+    yield Path(name)
 
 
 class Stopwatch:
