@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.filesize import decimal
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
@@ -18,10 +19,8 @@ from compaction_jobs.due import PartitionStatus
 from compaction_jobs.journal import LastRun
 from compaction_jobs.outcome import WHOLE_TOPIC, Outcome
 
-# A table of a run needs this much. Where nobody's terminal says how wide it is, as in a log, it gets it.
+# Where nobody's terminal says how wide it is, as in a log, tables get this much.
 PIPED_COLUMNS = 160
-# On a narrow terminal a name is folded rather than cut, and never to less than this.
-NAME_COLUMNS_MIN = 8
 
 
 def _console() -> Console:
@@ -61,69 +60,93 @@ class ProgressBar(Progress):
 
 
 def print_outcomes(job: str, outcomes: Sequence[Outcome], *, dry_run: bool) -> None:
+    """Figures in a table, a line a partition; in words below it, where there is room, why, and what became of it."""
     console = _console()
     if not outcomes:
         console.print(f"{job}: nothing to do")
         return
     title = f"{job}: this is what it would take up" if dry_run else job
-    table = _table(title, ("topic", "partition"), "files", "size", "records", "cleaned to", "log start", "seconds")
-    table.add_column("why")
-    table.add_column("error", style="red")
+    table = _table(title, "files", "size", "records", "seconds")
     for each in outcomes:
         arrow = " → " if not dry_run else None
         table.add_row(
-            each.topic,
-            _partition(each.partition),
+            _name(each.topic, each.partition),
             _change(str(each.before.files), str(each.after.files), arrow),
             _change(decimal(each.before.bytes), decimal(each.after.bytes), arrow),
             _change(str(each.before.records), str(each.after.records), arrow),
-            _number(each.cleaned_up_to),
-            _number(each.log_start),
             f"{each.seconds:.1f}",
-            each.reason,
-            each.error or "",
         )
     console.print(table)
+    for each in outcomes:
+        name = _name(each.topic, each.partition)
+        if each.error is not None:
+            _line(console, f"[red]{name} failed:[/red]", each.error)
+        else:
+            _line(console, f"{name}:", "; ".join(_told(each)))
+
+
+def _told(outcome: Outcome) -> Iterator[str]:
+    yield outcome.reason
+    if outcome.cleaned_up_to is not None:
+        yield f"clean up to {outcome.cleaned_up_to}"
+    if outcome.log_start is not None:
+        yield f"the log starts at {outcome.log_start}"
 
 
 def print_status(topics: Mapping[str, Sequence[PartitionStatus]], last: Mapping[tuple[str, str, int], LastRun]) -> None:
-    table = _table(
-        "", ("topic", "partition"), "files", "size", "records", "log start", "cleaned to", "dirty", "last runs"
-    )
-    table.add_column("due, and why")
-    for name, partitions in topics.items():
-        for each in partitions:
-            due = [f"[bold]{job}[/bold]: {why}" for job, why in each.due.items()]
-            table.add_row(
-                name,
-                _partition(each.partition),
-                str(each.files),
-                decimal(each.bytes),
-                str(each.records),
-                _number(each.log_start),
-                _number(each.cleaned_up_to),
-                "–" if each.dirty_ratio is None else f"{each.dirty_ratio:.2f}",
-                "\n".join(_runs(name, each.partition, last)) or "–",
-                "\n".join([*due, *([each.waiting] if each.waiting else [])]) or "–",
-            )
-    _console().print(table if any(topics.values()) else "There are no topics yet.")
+    console = _console()
+    lines = [(_name(topic, each.partition), each) for topic, partitions in topics.items() for each in partitions]
+    if not lines:
+        console.print("There are no topics yet.")
+        return
+    table = _table("", "files", "size", "records", "log start", "cleaned to", "dirty")
+    for name, each in lines:
+        table.add_row(
+            name,
+            str(each.files),
+            decimal(each.bytes),
+            str(each.records),
+            _number(each.log_start),
+            _number(each.cleaned_up_to),
+            "–" if each.dirty_ratio is None else f"{each.dirty_ratio:.2f}",
+        )
+    console.print(table)
+    for name, each in lines:
+        for job, why in each.due.items():
+            _line(console, f"[bold]{job}[/bold] of {name} is due:", why)
+        if each.waiting:
+            _line(console, f"{name}:", each.waiting)
+    _print_last_runs(console, [run for run in last.values() if run.topic in topics])
 
 
-def _runs(topic: str, partition: int, last: Mapping[tuple[str, str, int], LastRun]) -> list[str]:
-    mine = [run for run in last.values() if run.topic == topic and run.partition in (partition, WHOLE_TOPIC)]
-    return [
-        f"{run.job} {run.started_at:%Y-%m-%d %H:%M}" + (f" [red]{run.error}[/red]" if run.error else "")
-        for run in sorted(mine, key=lambda run: run.started_at)
-    ]
+def _print_last_runs(console: Console, runs: Sequence[LastRun]) -> None:
+    if not runs:
+        return
+    table = _table("last runs", "job", "at")
+    table.add_column("error", style="red")
+    for run in sorted(runs, key=lambda run: (run.topic, run.partition, run.started_at)):
+        when = f"{run.started_at:%Y-%m-%d %H:%M:%S}"
+        table.add_row(_name(run.topic, run.partition), run.job, when, escape(run.error or ""))
+    console.print(table)
 
 
-def _table(title: str, left: Sequence[str], *right: str) -> Table:
+def _line(console: Console, about: str, text: str) -> None:
+    """However long it is: on a terminal that wraps, and in a file that is searched it is one line."""
+    console.print(f"{about} {escape(text)}", soft_wrap=True)
+
+
+def _table(title: str, *right: str) -> Table:
+    """Partitions on the left, whose names are never cut, and figures on the right."""
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold cyan", box=None)
-    for column in left:
-        table.add_column(column, overflow="fold", min_width=NAME_COLUMNS_MIN)
+    table.add_column("partition", no_wrap=True)
     for column in right:
         table.add_column(column, justify="right", no_wrap=True)
     return table
+
+
+def _name(topic: str, partition: int) -> str:
+    """As Kafka writes it: orders-0. What concerns all of a topic has its name alone."""
+    return topic if partition == WHOLE_TOPIC else f"{topic}-{partition}"
 
 
 def _change(before: str, after: str, arrow: str | None) -> str:
@@ -132,7 +155,3 @@ def _change(before: str, after: str, arrow: str | None) -> str:
 
 def _number(value: int | None) -> str:
     return "–" if value is None else str(value)
-
-
-def _partition(number: int) -> str:
-    return "all" if number == WHOLE_TOPIC else str(number)
