@@ -30,7 +30,9 @@ NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 
 def uses_spark(name: str) -> bool:
-    return "delta_session" in (FOLDER / f"{name}.ipynb").read_text()
+    """By a session of its own, or by a job that starts one."""
+    text = (FOLDER / f"{name}.ipynb").read_text()
+    return "delta_session" in text or "compaction_jobs" in text
 
 
 def read(name: str) -> NotebookNode:
@@ -44,12 +46,13 @@ def outputs(notebook: NotebookNode) -> Iterator[tuple[int, NotebookNode]]:
             yield number, output
 
 
-def kinds(notebook: NotebookNode) -> list[tuple[int, str]]:
+def kinds(notebook: NotebookNode) -> set[tuple[int, str]]:
     """What each cell shows, as far as it has to be the same every time: printed text, a value, a plot."""
-    found = []
+    found = set()
     for number, output in outputs(notebook):
-        plot = "image/png" in output.get("data", {})
-        found.append((number, "plot" if plot else output.get("name", output.output_type)))
+        if output.get("name") != "stderr":  # warnings are of the machine
+            plot = "image/png" in output.get("data", {})
+            found.add((number, "plot" if plot else output.get("name", output.output_type)))
     return found
 
 
