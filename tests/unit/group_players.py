@@ -91,7 +91,7 @@ class World:
         return f"member-{self.ids:04d}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Player:
     """What both kinds have in common: what they believe, and how far they have read."""
 
@@ -133,7 +133,7 @@ class Player:
         self.forget()
 
 
-@dataclass
+@dataclass(eq=False)
 class Served(Player):
     assignors: tuple[str, ...] = ()
 
@@ -182,7 +182,7 @@ class Served(Player):
         self.begin(assignment)
 
 
-@dataclass
+@dataclass(eq=False)
 class KafkaMember(Player):
     """`ticket` is that of the reply which it waits for."""
 

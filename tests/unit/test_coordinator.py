@@ -263,7 +263,7 @@ def test_a_join_that_makes_no_sense_changes_nothing(world: World, fields: dict[s
 def test_a_sync_of_another_generation_or_protocol_is_refused(world: World) -> None:
     member = KafkaMember(world, ("a",))
     member.join()
-    asked = [
+    asked: list[tuple[dict[str, object], ErrorCode]] = [
         ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"protocol": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
