@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lakelog.interpreter import set_for_serving
-from tests.bench import append, compaction, consumers, fetch, gateway, growth, latency, memory, scan, visible
+from tests.bench import append, compaction, consumers, fetch, gateway, groups, growth, latency, memory, scan, visible
 
 BENCHMARKS = {
     "append": append.run,
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "gateway": gateway.run,
     "consumers": consumers.run,
+    "groups": groups.run,
     "scan": scan.run,
     "visible": visible.run,
     "compaction": compaction.run,
