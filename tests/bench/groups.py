@@ -31,17 +31,23 @@ PARTITIONS_PER_COMMIT = 4
 
 
 async def _settled(service: GroupService, members: Sequence[ServedMember]) -> None:
-    """Every member polls as an HTTP consumer does: it waits for news and then sends a heartbeat."""
+    """Every member polls as an HTTP consumer does, by a heartbeat whenever there is news, until the group is stable."""
+    stable = asyncio.Event()
 
     async def follow(member: ServedMember) -> None:
-        while (await service.describe(member.group_id)).phase is not Phase.STABLE:
+        while True:
             news = service.next_news(member.group_id, member.member_id)
             assert await member.heartbeat() is ErrorCode.NONE
-            if (await service.describe(member.group_id)).phase is not Phase.STABLE:
-                await news
-            news.cancel()
+            if (await service.describe(member.group_id)).phase is Phase.STABLE:
+                stable.set()
+            await news
 
-    await asyncio.gather(*(follow(member) for member in members))
+    followers = [asyncio.ensure_future(follow(member)) for member in members]
+    await asyncio.wait([asyncio.ensure_future(stable.wait()), *followers], return_when=asyncio.FIRST_COMPLETED)
+    for follower in followers:
+        follower.cancel()
+    for outcome in await asyncio.gather(*followers, return_exceptions=True):
+        assert isinstance(outcome, asyncio.CancelledError), outcome
 
 
 async def _served(service: GroupService) -> None:
