@@ -78,7 +78,7 @@ def test_sticky_leaves_everything_where_it_is_when_a_member_goes() -> None:
     before = ASSIGNORS["sticky"](members, counts)
     assert as_sets(before) == as_sets(expected(C0="t0p0 t1p1 t3p0", C1="t0p1 t2p0 t3p1", C2="t1p0 t2p1"))
     left = ASSIGNORS["sticky"](after(before, [members[0], members[2]]), counts)
-    # The documentation hands t0p1 and t2p0 out the other way round; this is what Kafka's code has done since 2.4.
+    # The documentation hands t0p1 and t2p0 out the other way round; this is what the code of Kafka 4.3.1 does.
     assert as_sets(left) == as_sets(expected(C0="t0p0 t1p1 t3p0 t0p1", C2="t1p0 t2p1 t2p0 t3p1"))
 
 
