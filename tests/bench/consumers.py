@@ -77,7 +77,14 @@ def _consumer_perf_test() -> float | None:
     with kafka() as peer:
         if peer is None:
             return None
-        options = ("--parts=produce,consume", "--sizes=100", "--acks=all", "--batches=131072", "--compressions=none")
+        options = (
+            "--parts=produce,consume",
+            "--sizes=100",
+            "--acks=all",
+            "--batches=131072",
+            "--compressions=none",
+            "--times=1",
+        )
         runs = peer.measure("kafka_bench.py", *options)
     return statistics.median(each["rec_s"] for each in runs if each["part"] == "consume")
 
