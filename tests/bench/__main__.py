@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 
 from lakelog.interpreter import set_for_serving
-from tests.bench import append, compaction, consumers, fetch, gateway, groups, growth, latency, memory, scan, visible
+from tests.bench import (
+    append,
+    compaction,
+    consumers,
+    fetch,
+    gateway,
+    groups,
+    growth,
+    kafka,
+    latency,
+    memory,
+    scan,
+    visible,
+)
 
 BENCHMARKS = {
     "append": append.run,
@@ -14,6 +27,7 @@ BENCHMARKS = {
     "growth": growth.run,
     "memory": memory.run,
     "gateway": gateway.run,
+    "kafka": kafka.run,
     "consumers": consumers.run,
     "groups": groups.run,
     "scan": scan.run,

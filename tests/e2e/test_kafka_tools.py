@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 from lakelog_cli.local_gateway import LocalGateway
 from tests.gateway_process import gateway as gateway_process
+from tests.kafka.java_tools import CONSUMER_TEST, PRODUCER_TEST, missing, run_tool
 
 pytestmark = pytest.mark.e2e
-
-PATIENCE_S = 120
-FOLDER = Path(sys.prefix) / "kafka-tools"
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-PRODUCER_TEST = "org.apache.kafka.tools.ProducerPerformance"
-CONSUMER_TEST = "org.apache.kafka.tools.ConsumerPerformance"
 
 Tool = Callable[..., str]
 
@@ -37,24 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
 
 @pytest.fixture(scope="module")
 def tool(server: LocalGateway) -> Tool:
-    if not list(FOLDER.glob(".kafka-*")):
-        pytest.skip("Kafka's tools are not there: `make kafka-clients` fetches them where Maven is installed")
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("Kafka's tools need Java: deploy/setup/ensure-java installs it")
-
-    def run(name: str, *arguments: str, stdin: str = "") -> str:
-        # Started often and for little: the compiler that starts fast and the simplest collector.
-        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-        logging = f"-Dlog4j2.configurationFile={FOLDER / 'log4j2.properties'}"
-        command = [java, *options, logging, "-cp", f"{FOLDER / 'libs'}/*", name, "--bootstrap-server", server.kafka]
-        done = subprocess.run(
-            [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
+    if reason := missing():
+        pytest.skip(reason)
+    return partial(run_tool, server.kafka)
 
 
 def test_a_topic_is_created_configured_filled_and_read(tool: Tool):
