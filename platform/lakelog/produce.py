@@ -49,6 +49,9 @@ IN_PLACE_BYTES = 16 * 1024
 # A partition's records are encoded by several threads, into a file each, if none of them becomes smaller than this.
 PIECE_BYTES_LEAST = 2 * SMALL_FILE_BYTES
 
+# An odd 64-bit number whose multiples look like chance in their upper bits.
+_SCRAMBLE = 0x9E37_79B9_7F4A_7C15
+
 T = TypeVar("T")
 
 
@@ -226,8 +229,10 @@ class TopicLeader:
         round the partitions that there are then.
         """
         if producer is not None:
-            # A repetition has to go where it went the first time, on whichever server it arrives.
-            return producer.producer_id + producer.sequence
+            # A repetition has to go where it went the first time, on whichever server it arrives. Scrambled, because
+            # batches of one size would else take every size-th turn, and in the worst case only ever one partition's.
+            scrambled = (producer.producer_id ^ producer.sequence * _SCRAMBLE) * _SCRAMBLE
+            return (scrambled & 0xFFFF_FFFF_FFFF_FFFF) >> 33
         self._round_robin += 1
         return self._round_robin
 

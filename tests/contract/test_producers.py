@@ -63,6 +63,13 @@ async def test_a_batch_sent_to_two_brokers_at_once_is_stored_once(open_broker: O
     assert await values_of(brokers[0], "orders") == ["first", "once", "once"]
 
 
+async def test_batches_of_one_size_without_keys_reach_every_partition(broker: Broker) -> None:
+    await broker.admin.create_topic("orders", 4)
+    for number in range(40):
+        await append(broker, "orders", records(["x"] * 4), producer=batch_of(1, number * 4))
+    assert min(await high_watermarks(broker, "orders")) > 0
+
+
 async def test_a_repetition_after_partitions_were_added_answers_with_the_old_places(open_broker: OpenBroker) -> None:
     broker = open_broker()
     await broker.admin.create_topic("orders", 2)

@@ -320,7 +320,7 @@ def with_retry(work: Callable[[], Any]) -> None:
 
 def test_an_idempotent_producer_whose_connections_are_cut_loses_and_doubles_nothing(server: LocalGateway):
     count, name = 20_000, "cut-at-random"
-    with cutting_proxy(server.kafka, every_bytes=60_000, seed=5) as proxy:
+    with cutting_proxy(server.kafka, every_bytes=20_000, seed=5) as proxy:
         producer = Producer(
             {
                 "bootstrap.servers": proxy.address,
