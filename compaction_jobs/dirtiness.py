@@ -6,19 +6,13 @@ that is active or younger than min.compaction.lag.ms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compaction_jobs.sealed import newest_ms, oldest_ms, sealed, total_bytes
 from compaction_jobs.tombstones import tombstones_below, tombstones_go_below
 from lakelog.config import TopicConfig
 from lakelog.model.segment import Segment
-
-CLEANER_APP = "lakelog/cleaner/"
-
-
-def cleaned_up_to(txns: Mapping[str, int], partition: int) -> int:
-    return txns.get(f"{CLEANER_APP}{partition}", 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compaction_jobs.dirtiness import Dirtiness, cleaned_up_to, dirtiness
+from compaction_jobs.dirtiness import Dirtiness, dirtiness
 from compaction_jobs.packing import pack_small, worth_a_merge
 from compaction_jobs.retention import held_by_active_segment, plan_retention
 from compaction_jobs.sealed import sealed
@@ -28,7 +28,7 @@ class PartitionStatus:
 
 def partition_status(state: TableState, number: int, now_ms: int) -> PartitionStatus:
     partition, config = state.partitions[number], state.config
-    cleaned = cleaned_up_to(state.txns, number)
+    cleaned = state.cleaned_up_to(number)
     due: dict[str, str] = {}
     expiry = plan_retention(partition.segments, partition.log_start_offset, config, now_ms)
     if expiry is not None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from compaction_jobs.commits import FAILURES, Replacement, replace
 from compaction_jobs.context import Context
-from compaction_jobs.dirtiness import CLEANER_APP, Dirtiness, cleaned_up_to, dirtiness
+from compaction_jobs.dirtiness import Dirtiness, dirtiness
 from compaction_jobs.lease import Lease
 from compaction_jobs.outcome import Amount, Outcome, brief
 from compaction_jobs.rewriting import Rewrite, Source, Written
 from compaction_jobs.runs import Run, plan_runs
 from compaction_jobs.sealed import total_bytes
 from lakelog.delta.parquet import codec_for
+from lakelog.delta.state import CLEANER_APP
 from lakelog.errors import LakelogError
 from lakelog.model.segment import Segment
 from lakelog.topics import Topic
@@ -62,7 +63,7 @@ def plan(topic: Topic, now_ms: int, *, force: bool = False, rolled_only: bool = 
     units: list[Unit] = []
     for number, partition in enumerate(state.partitions):
         segments = list(takewhile(_is_rolled, partition.segments)) if rolled_only else partition.segments
-        found = dirtiness(segments, cleaned_up_to(state.txns, number), state.config, now_ms)
+        found = dirtiness(segments, state.cleaned_up_to(number), state.config, now_ms)
         if found.due is not None or (force and found.anything_to_do):
             units.append(Unit(topic, number, found, now_ms))
     return units

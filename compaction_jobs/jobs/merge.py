@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from compaction_jobs.commits import FAILURES, Replacement, replace
 from compaction_jobs.context import Context
-from compaction_jobs.dirtiness import cleaned_up_to
 from compaction_jobs.lease import Lease
 from compaction_jobs.outcome import Amount, Outcome, brief
 from compaction_jobs.packing import pack_small
@@ -40,7 +39,7 @@ class Pack:
 def plan(topic: Topic, partition: int, now_ms: int) -> list[tuple[Segment, ...]]:
     state = topic.state
     below = sealed(state.partitions[partition].segments, state.config, now_ms)
-    return pack_small(below, state.config.segment_bytes, cleaned_up_to(state.txns, partition))
+    return pack_small(below, state.config.segment_bytes, state.cleaned_up_to(partition))
 
 
 async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from compaction_jobs.dirtiness import cleaned_up_to
 from compaction_jobs.sealed import newest_ms, oldest_ms, sealed
 from lakelog.delta.state import TableState
 
@@ -12,7 +11,7 @@ from lakelog.delta.state import TableState
 def segment_columns(state: TableState, partition: int, now_ms: int) -> dict[str, Any]:
     """A file is active, or sealed; where the topic is compacted a sealed one is clean or dirty."""
     part, compacted = state.partitions[partition], state.config.compacted
-    segments, cleaned = part.segments, cleaned_up_to(state.txns, partition)
+    segments, cleaned = part.segments, state.cleaned_up_to(partition)
     closed = len(sealed(segments, state.config, now_ms))
     states = ["active"] * len(segments)
     for index, segment in enumerate(segments[:closed]):

@@ -246,7 +246,8 @@ class FetchPath:
         # Positions need the offsets, also where the caller does not ask for them.
         columns = names if "offset" in names else ("offset", *names)
         while reply.bytes_left > 0 and reply.position < end_offset:
-            batch = hot.find(reply.position)
+            # Memory still has what compaction took away, and the table says what is left.
+            batch = hot.find(reply.position) if reply.position >= topic.state.cleaned_up_to(partition) else None
             self._observer.read(from_memory=batch is not None)
             if batch is not None:
                 reply.take(pa.Table.from_batches([batch]).select(columns))

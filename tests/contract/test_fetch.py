@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakelog.broker import Broker
 from lakelog.config import ServerSettings
+from lakelog.delta import drafts
+from lakelog.delta.parquet import SegmentFile
+from lakelog.delta.state import CLEANER_APP
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.fetch import Fetched, FetchFrom, OffsetAt, Position
 from lakelog.model.batch import RECORD_OVERHEAD_BYTES
+from lakelog.model.segment import segment_path
 from tests.conftest import OpenBroker
 from tests.contract.records import COLD, PATIENCE_S, append, append_each, fetch_one, read_all, records, values_of
 
@@ -321,3 +326,20 @@ async def test_deleted_records_are_not_found_by_their_time(open_broker: OpenBrok
         assert await each.offset_at("orders", 0, 0) == OffsetAt(1, 200)
         assert await each.offset_at("orders", 0, 301) == OffsetAt(-1)
         assert await each.offset_at("orders", 0, Position.MAX_TIMESTAMP) == OffsetAt(2, 300)
+
+
+async def test_what_compaction_took_away_is_not_served_from_memory(broker: Broker) -> None:
+    await append(broker, "orders", records(["old", "new", "dirty"], keys=[b"a"] * 3))
+    topic = await broker.topics.get("orders")
+    (whole,) = topic.partition(0).segments
+    kept = topic.hot_partition(0).find(1)
+    assert kept is not None
+    commit_id = drafts.new_commit_id()
+    path = segment_path(0, 1, commit_id)
+    file = SegmentFile(broker.store.writer(topic.table.path(path)), "zstd")
+    file.write(kept)
+    size = await asyncio.to_thread(file.close)
+    clean = replace(whole, base_offset=1, records=2, bytes=size, path=path)
+    txns = {f"{CLEANER_APP}0": 2}
+    await topic.table.commit(drafts.rewrite(commit_id, "COMPACT", [whole], [clean], topic.state, 0, txns))
+    assert await values_of(broker, "orders") == ["new", "dirty"]

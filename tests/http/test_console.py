@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from compaction_jobs.dirtiness import CLEANER_APP
 from compaction_jobs.journal import Journal
 from compaction_jobs.outcome import Amount, Outcome
 from ingest_api.ui.assets import assets
 from ingest_api.ui.lag_history import LagHistory
 from ingest_api.ui.segments import segment_columns
+from lakelog.delta.state import CLEANER_APP
 from tests.http.conftest import Served
 from tests.http.requests import create, error_of, send
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_jobs.dirtiness import cleaned_up_to, dirtiness
+from compaction_jobs.dirtiness import dirtiness
 from compaction_jobs.orphans import ON_ITS_WAY_MS, dispensable
 from compaction_jobs.packing import Survival, pack_small, pack_survivors, worth_a_merge
 from compaction_jobs.retention import held_by_active_segment, plan_retention
@@ -158,8 +158,6 @@ def test_a_partition_is_clean_up_to_the_mark_and_dirty_up_to_the_active_segment(
     assert found.ratio == 4000 / 6000
     assert found.due == "dirty ratio 0.67, over 0.5"
     assert dirtiness(files, 30, config(**COMPACT), NOW_MS).anything_to_do is False
-    assert cleaned_up_to({"lakelog/cleaner/1": 7}, 1) == 7
-    assert cleaned_up_to({"lakelog/cleaner/1": 7}, 0) == 0
 
 
 def test_the_ratio_has_to_be_exceeded_and_the_longest_lag_does_not_ask_for_it() -> None:

@@ -30,6 +30,7 @@ NOT_TOPIC_CONFIG = frozenset({PARTITIONS_PROPERTY, DELETED_PROPERTY, PRODUCERS_P
 
 APPEND_APP = "lakelog/partition/"
 LOG_START_APP = "lakelog/log-start/"
+CLEANER_APP = "lakelog/cleaner/"
 
 # Delta's legacy writer versions, and the feature that each one brought.
 _LEGACY_WRITER_FEATURES = {
@@ -237,6 +238,10 @@ class TableState:
         self.tombstones[remove.path] = removed_ms
         # Here too, by the time of the commits, for those who follow a busy table and never write a checkpoint of it.
         self.forget_removed_before(removed_ms - self.config.file_delete_delay_ms)
+
+    def cleaned_up_to(self, partition: int) -> int:
+        """Below this offset compaction may have taken records away."""
+        return self.txns.get(f"{CLEANER_APP}{partition}", 0)
 
     def _take_out(self, path: str) -> bool:
         """Whether the file was in the table."""
