@@ -6,7 +6,6 @@ is for `consumer_groups.rebalance` to do.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace as changed
 
 from msgspec.structs import replace
@@ -14,7 +13,8 @@ from msgspec.structs import replace
 from consumer_groups.rebalance import PENDING, SERVED_ASSIGNORS, Deadline, Rebalancing, common_protocols
 from consumer_groups.requests import JoinGroup, JoinReply, Parked
 from consumer_groups.state import Group, Member, MemberJoined, MemberReplaced, Phase, Protocol
-from lakelog.errors import ErrorCode
+from consumer_groups.topic_patterns import check_pattern
+from lakelog.errors import ErrorCode, LakelogError
 
 
 class Joining:
@@ -60,10 +60,9 @@ class Joining:
                 message = f"{protocol.name!r} is none of the assignors {', '.join(SERVED_ASSIGNORS)}"
                 return JoinReply(error=ErrorCode.UNSUPPORTED_ASSIGNOR, message=message)
         try:
-            re.compile(request.subscription.pattern or "")
-        except re.error as error:
-            message = f"the topic pattern {request.subscription.pattern!r} is no regular expression: {error}"
-            return JoinReply(error=ErrorCode.INVALID_REQUEST, message=message)
+            check_pattern(request.subscription.pattern or "")
+        except LakelogError as error:
+            return JoinReply(error=error.code, message=error.message)
         return None
 
     def _admit(self, request: JoinGroup, now_ms: int) -> JoinReply | Parked:

@@ -21,7 +21,6 @@ on its way the group is completing its rebalance; when each is with its new owne
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -56,8 +55,8 @@ from consumer_groups.subscription_protocol import (
     encode_subscription,
 )
 from consumer_groups.timers import Timers
+from consumer_groups.topic_patterns import fitting
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import is_internal
 
 # What a served group is divided by, best first. The cooperative way needs no rounds of its own here: a partition is
 # handed over when it is free in any case.
@@ -214,7 +213,7 @@ class Rebalancing:
                 return ()
         wanted = set(member.subscription.topics)
         if (pattern := member.subscription.pattern) is not None:
-            wanted.update(topic for topic in self.topics if not is_internal(topic) and re.fullmatch(pattern, topic))
+            wanted.update(fitting(pattern, self.topics))
         return tuple(sorted(wanted))
 
     def partition_counts(self, group: Group) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from starlette.responses import Response
 
 from consumer_groups.assignors import TopicPartition
 from consumer_groups.state import Subscription
+from consumer_groups.topic_patterns import check_pattern, fitting
 from ingest_api import media
 from ingest_api.consumers.consumer import Consumer, Poll
 from ingest_api.consumers.options import (
@@ -33,8 +33,9 @@ from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.positions import INT32_MAX, INT64_MAX
 from ingest_api.routes.direct import BoundedRoute
 from ingest_api.routes.schemas import ASSIGNED, COMMITTED, CONSUMER, POLLED, SUBSCRIBED, a_list, answered
+from lakelog.errors import LakelogError
 from lakelog.fetch import Fetched, Position
-from lakelog.model.topic import check_topic_name, is_internal
+from lakelog.model.topic import check_topic_name
 
 NAME_LENGTH_MAX = 249
 # What a poll answers with when it does not say: enough that its cost is the records'.
@@ -158,7 +159,7 @@ async def subscription(request: Request, group: GroupName, instance: InstanceNam
         subscribed = consumer.subscription() or Subscription()
         topics = list(subscribed.topics)
         if (pattern := subscribed.pattern) is not None:
-            topics += [name for name in await gateway.broker.admin.list_topics() if _fits(pattern, name)]
+            topics += fitting(pattern, await gateway.broker.admin.list_topics())
     return _json(request, {"topics": topics})
 
 
@@ -322,9 +323,9 @@ def subscription_of(topics: Iterable[str] | None, pattern: str | None) -> Subscr
         raise HttpError(422, "a subscription names either topics or a topic_pattern")
     if pattern is not None:
         try:
-            re.compile(pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise HttpError(422, f"the topic_pattern is no regular expression: {error}") from None
+            check_pattern(pattern)
+        except LakelogError as error:
+            raise HttpError(422, error.message) from None
         return Subscription(pattern=pattern)
     for name in topics or ():
         check_topic_name(name)
@@ -337,10 +338,6 @@ def client_host(request: Request) -> str:
 
 def base_uri(request: Request, group: str, name: str) -> str:
     return f"{str(request.base_url).rstrip('/')}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
-
-
-def _fits(pattern: str, name: str) -> bool:
-    return not is_internal(name) and re.fullmatch(pattern, name) is not None
 
 
 def _milliseconds(time: datetime | int) -> int:
