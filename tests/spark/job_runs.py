@@ -33,6 +33,8 @@ class HandClock(SystemClock):
 async def run(
     job: str, broker: Broker, warehouse: Warehouse, spark: SparkSession | None, *topics: str, **how: Any
 ) -> list[Outcome]:
+    # The leader may be merging what was just appended, and a job leaves a partition alone that changes under it.
+    await broker.upkeep.settle()
     context = Context(broker, warehouse.url, warehouse.options, session=spark, **how)
     return await run_job(context, job, topics)
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -33,8 +33,11 @@ rounds = st.lists(
 )
 
 
+# What fails is told as it is: to shrink it would take Spark many minutes.
 @given(rounds, st.sampled_from([0, 2 * SEAL_MS]))
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
 def test_survivors_are_those_of_the_model(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history, lag_ms: int
 ) -> None:
