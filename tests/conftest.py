@@ -25,10 +25,18 @@ S3_SECRET_KEY = "lakelog-tests-secret"
 S3_BUCKET = "warehouse"
 S3_START_TIMEOUT_S = 20.0
 
+# For Java that lives for seconds: what the slower compiler would gain is not run often enough to pay for it.
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 OpenBroker: TypeAlias = Callable[..., Broker]
 
 # Whoever runs the tests in the background has them ignore Ctrl-C, and what they start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    # Every driver of Spark takes them, also one that a notebook or a command starts.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JAVA)
 
 
 class Warehouse(NamedTuple):

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 Draftsman = Callable[[TableState], Draft]
 
 OPENED_AT_ONCE = 32
+NAMES_LOOK_INTERVAL_MS = 1_000
+LISTED_AGE_MS = 1_000  # how old a topic may be in a listing
 HIGH_WATERMARK = -1  # delete-records: everything there is
 
 
@@ -45,6 +47,8 @@ class Admin:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self.on_partitions: Callable[[str, int], Awaitable[None]] = _nobody
+        self._names: dict[str, str] = {}  # of topics by their ids, as they were at the last look
+        self._looked_ms = float("-inf")
 
     async def create_topic(
         self,
@@ -89,6 +93,34 @@ class Admin:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         return describe(await self._topics.get(name, max_age_ms=0))
+
+    async def name_of(self, topic_id: str) -> str:
+        """The name of the topic that has this id now. A topic that is created anew under its old name has another.
+
+        All topics of the warehouse are looked at where those that are open do not have it, but not all the time.
+        """
+        name = self._names.get(topic_id)
+        if name is None or not await self._is(name, topic_id):
+            self._names = {topic.state.table_id: topic.name for topic in await self._topics_to_name()}
+            name = self._names.get(topic_id)
+        if name is None or not await self._is(name, topic_id):
+            raise LakelogError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
+        return name
+
+    async def _topics_to_name(self) -> Iterable[Topic]:
+        now_ms = self._topics.clock.monotonic_ms()
+        if now_ms - self._looked_ms < NAMES_LOOK_INTERVAL_MS:
+            return self._topics
+        self._looked_ms = now_ms
+        return await self.all_topics(internal=True)
+
+    async def _is(self, name: str, topic_id: str) -> bool:
+        try:
+            return (await self._topics.get(name)).state.table_id == topic_id
+        except LakelogError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False
+            raise
 
     async def alter_config(
         self,
@@ -156,8 +188,8 @@ class Admin:
         await self.on_partitions(name, 0)
         try:
             await topic.table.checkpoint()
-            await topic.table.delete_removed_files()
             await topic.table.clean_log(before_ms=self._topics.clock.now_ms() - LOG_KEPT_LEAST_MS)
+            await topic.table.delete_removed_files()  # by the commits that are left
             await self._topics.store.delete(files)
         except (StoreUnavailable, StoreRefused, LakelogError) as error:
             log.warning("files of the deleted topic %s stay behind: %s", name, error)
@@ -183,33 +215,37 @@ class Admin:
 
     async def all_topics(self, *, internal: bool = False) -> list[Topic]:
         """All topics in the warehouse, open. What else lies there is passed over."""
+        return await self._open([name for name in await self._folders() if internal or not is_internal(name)])
+
+    async def _folders(self) -> list[str]:
         try:
-            folders = await self._topics.store.folders()
+            return await self._topics.store.folders()
         except (StoreUnavailable, StoreRefused) as error:
             raise storage_error(error, "listing the warehouse") from error
+
+    async def _open(self, folders: Iterable[str]) -> list[Topic]:
+        """Those of the folders that are topics."""
         turns = asyncio.Semaphore(OPENED_AT_ONCE)
 
         async def look(name: str) -> Topic | None:
             async with turns:
                 try:
-                    return await self._topics.get(name, max_age_ms=1_000)
+                    return await self._topics.get(name, max_age_ms=LISTED_AGE_MS)
                 except LakelogError as error:
                     if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                         raise
                     return None  # not a topic, or not a name for one
 
-        wanted = [folder for folder in folders if internal or not is_internal(folder)]
-        return [topic for topic in await asyncio.gather(*map(look, wanted)) if topic is not None]
+        return [topic for topic in await asyncio.gather(*map(look, folders)) if topic is not None]
 
     async def _refuse_collision(self, name: str) -> None:
         if "." not in name and "_" not in name:
             return
-        for other in await self.list_topics(internal=True):
-            if other != name and collides(name, other):
-                raise LakelogError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"{name!r} collides with {other!r}: '.' and '_' are the same in metric names",
-                )
+        for other in await self._open([folder for folder in await self._folders() if collides(name, folder)]):
+            raise LakelogError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name!r} collides with {other.name!r}: '.' and '_' are the same in metric names",
+            )
 
 
 def describe(topic: Topic) -> TopicDescription:

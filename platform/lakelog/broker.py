@@ -34,7 +34,8 @@ DRAIN_TIMEOUT_MS = 30_000
 class Broker:
     """Use it as an async context manager, inside one event loop.
 
-    `admin` changes topics; `fetch` and `offset_at` of `fetch_path` read; `append` writes.
+    `admin` changes topics; `fetch` and `offset_at` of `fetch_path` read; `append` writes; `compute` does work that
+    takes long where it holds nobody up.
     """
 
     def __init__(
@@ -53,13 +54,16 @@ class Broker:
         self._executors = list(_executors(encode_threads, self.settings.maintenance_threads)) if in_threads else []
         compute, maintenance = self._executors if self._executors else (None, None)
         self.hot_tail = HotTail(self.settings.hot_tail_bytes_max)
-        self.reader = SegmentReader(store, compute, self.settings.read_cache_bytes_max)
+        self.reader = SegmentReader(
+            store, compute, self.settings.read_cache_bytes_max, self.settings.footer_cache_bytes_max
+        )
         self.topics = Topics(store, self.clock, self.settings, self.reader, self.hot_tail)
         self.admin = Admin(self.topics)
         self.upkeep = Upkeep(self.topics, maintenance)
         observer = observer or Observer()
         self.produce_path = ProducePath(self.topics, compute, encode_threads, self.upkeep.appended, observer)
         self.fetch_path = FetchPath(self.topics, observer)
+        self.compute = self.produce_path.run
         self.fetch = self.fetch_path.fetch
         self.offset_at = self.fetch_path.offset_at
 

@@ -305,14 +305,15 @@ class TopicConfig:
     compression_type: str = row(
         OneOf(("producer", "none", "lz4", "zstd", "snappy", "gzip"), aliases={"uncompressed": "none"}),
         "producer",
-        "The codec of the topic's Parquet files. With producer, tail files are written in lz4 as they "
-        "arrive and merged segments in zstd; uncompressed is another word for none.",
+        "The codec of the topic's Parquet files, and of what Kafka's clients fetch. With producer, tail files are "
+        "written in lz4 as they arrive and merged segments in zstd; uncompressed is another word for none.",
     )
     flush_files_per_second: int = row(
         int_of(1),
         50,
         "How many files a busy topic may write per second, after a burst. Fewer make larger commits that "
-        "wait longer; the default is lower on object stores, where every file is a paid request.",
+        "wait longer; the default is lower on object stores, where every file is a paid request. On a disk, files "
+        "of 64 KiB and more count a quarter; those of 1 MiB count nowhere.",
         on_object_store=10,
     )
     delta_log_retention_ms: int = row(
@@ -427,8 +428,8 @@ class ServerSettings(Settings):
     in_flight_bytes_max: int = row(
         long_of(1),
         64 * MIB,
-        "How many bytes of records may wait for their commits, over all topics. It bounds the memory of the "
-        "append path.",
+        "How many bytes of records may wait for their commits, over all topics, with 16 more for each record and "
+        "each header. It bounds the memory of the append path.",
     )
     in_flight_wait_ms: int = row(
         long_of(0),
@@ -438,17 +439,22 @@ class ServerSettings(Settings):
     request_bytes_max: int = row(
         long_of(1),
         64 * MIB,
-        "The largest request that is taken, in bytes.",
+        "The largest request that is taken, in bytes of keys, values and headers.",
     )
     hot_tail_bytes_max: int = row(
         long_of(0),
-        128 * MIB,
+        64 * MIB,
         "How many bytes of the newest records are kept in memory, over all topics, for readers who keep up.",
     )
     read_cache_bytes_max: int = row(
         long_of(0),
         64 * MIB,
         "How many bytes of row groups are kept in memory once read, for readers of older records.",
+    )
+    footer_cache_bytes_max: int = row(
+        long_of(0),
+        32 * MIB,
+        "How many bytes the footers of files, which say where in them records lie, may take up in memory once read.",
     )
     group_bytes_max: int = row(
         long_of(1),

@@ -82,6 +82,7 @@ class ErrorCode(Enum):
     UNRELEASED_INSTANCE_ID = 111, False, "A static instance id is still held by another member."
     UNSUPPORTED_ASSIGNOR = 112, False, "The coordinator does not have the assignor that the member asks for."
     STALE_MEMBER_EPOCH = 113, False, "The member's epoch is not its current one; ask for it and send again."
+    INVALID_REGULAR_EXPRESSION = 128, False, "The pattern of topics is no regular expression of RE2's."
 
     EXPECTED_OFFSET_MISMATCH = 1001, False, "A conditional append named an offset that is not the next one."
     UNSUPPORTED_TABLE = 1002, False, "The Delta table asks for features that are not written here."

@@ -14,6 +14,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -30,10 +31,10 @@ from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
 from lakelog.delta.table import RETRY_FIRST_MS, RETRY_MOST_MS, OutcomeUnknown, Stale, storage_error
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.flow import Room
-from lakelog.log.budget import SMALL_FILE_BYTES, CommitBudget
+from lakelog.log.budget import SMALL_FILE_BYTES, CommitBudget, cheaper_from, price
 from lakelog.log.producers import ProducerBatch, ProducerStates, WrittenBatch
 from lakelog.log.stamp import Appended, LogEnd, PartitionAppend, Request, StampedGroup, stamp
-from lakelog.model.batch import AnyRecords, ListRecords
+from lakelog.model.batch import AnyRecords, ListRecords, held_bytes
 from lakelog.model.segment import Segment, segment_path
 from lakelog.observer import Observer
 from lakelog.topics import Topic, Topics
@@ -68,6 +69,7 @@ class Pending:
     """A request on its way, and whom to answer. Without a future nobody waits any more."""
 
     request: Request
+    held_bytes: int
     acks: Acks
     answer: asyncio.Future[Appended] | None
 
@@ -97,13 +99,6 @@ class Plan:
     # What its conditional requests were decided on.
     expected_ends: Mapping[int, int]
     producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]]
-    size_bytes: int
-
-    @property
-    def small_files(self) -> int:
-        if self.size_bytes < SMALL_FILE_BYTES:
-            return len(self.parts)
-        return sum(part.rows.nbytes < SMALL_FILE_BYTES for part in self.parts)
 
     @property
     def answers_from_memory(self) -> bool:
@@ -172,11 +167,12 @@ class ProducePath:
         if isinstance(records, ListRecords):
             records.check()
         topic = await self.topics.get(topic_name)
-        await self.in_flight.enter(records.size_bytes)
+        size = held_bytes(records)
+        await self.in_flight.enter(size)
         try:
             self._refuse_when_closing()  # while it waited for room
         except LakelogError:
-            self.in_flight.leave(records.size_bytes)
+            self.in_flight.leave(size)
             raise
         leader = self._leaders.get(topic.name)
         if leader is None or leader.topic is not topic:
@@ -184,7 +180,7 @@ class ProducePath:
             self._leaders[topic.name] = leader
         answer = asyncio.get_running_loop().create_future() if acks is not Acks.NONE else None
         request = Request(records, leader.keyless_partition(producer), producer, expected_offsets)
-        leader.take_in(Pending(request, acks, answer))
+        leader.take_in(Pending(request, size, acks, answer))
         return answer
 
     async def close(self, timeout_ms: float) -> None:
@@ -220,7 +216,8 @@ class TopicLeader:
         self._waiting: deque[Pending] = deque()
         self._waiting_bytes = 0
         self._budget = CommitBudget(topic.state.config.flush_files_per_second, path.clock.monotonic_ms())
-        self._enough = asyncio.Event()  # set when the next group would fill files that are not small
+        self._cheaper = asyncio.Event()  # set when the next group has as many bytes as its leader would rather wait for
+        self._cheaper_bytes = 0
         self._partitions_last = 1
         self._round_robin = random.randrange(1 << 16)
 
@@ -238,16 +235,12 @@ class TopicLeader:
 
     def take_in(self, pending: Pending) -> None:
         self._waiting.append(pending)
-        self._waiting_bytes += pending.request.records.size_bytes
-        if self._waiting_bytes >= self._enough_bytes:
-            self._enough.set()
+        self._waiting_bytes += pending.held_bytes
+        if self._waiting_bytes >= self._cheaper_bytes:
+            self._cheaper.set()
         if self.task is None:
             self.topic.users += 1
             self.task = asyncio.get_running_loop().create_task(self._lead())
-
-    @property
-    def _enough_bytes(self) -> int:
-        return min(self._partitions_last * SMALL_FILE_BYTES, self._path.settings.group_bytes_max)
 
     async def _lead(self) -> None:
         try:
@@ -261,29 +254,35 @@ class TopicLeader:
                         log.exception("appending to %s failed", self.topic.name)
                         _refuse(group, LakelogError(ErrorCode.UNKNOWN_SERVER_ERROR, f"append failed: {error!r}"))
                     finally:
-                        self._path.in_flight.leave(sum(p.request.records.size_bytes for p in group))
+                        self._path.in_flight.leave(sum(pending.held_bytes for pending in group))
         finally:
             self.task = None
             self.topic.users -= 1
             self._path.finished(self)
 
     async def _pause_for_budget(self) -> None:
+        """Until the budget allows for the next group, which costs less as it gets larger, or a group is full."""
+        clock, full_bytes = self._path.clock, self._path.settings.group_bytes_max
+        paid, partitions = self._path.store.on_object_store, self._partitions_last
         self._budget.files_per_second = self.topic.state.config.flush_files_per_second
-        wait_ms = min(self._budget.wait_ms(self._path.clock.monotonic_ms()), BUDGET_PAUSE_MOST_MS)
-        if wait_ms <= 0 or self._waiting_bytes >= self._enough_bytes:
-            return
-        self._enough.clear()
-        try:
-            await asyncio.wait_for(self._enough.wait(), wait_ms / 1000)
-        except TimeoutError:
-            return
+        latest_ms = clock.monotonic_ms() + BUDGET_PAUSE_MOST_MS
+        while self._waiting_bytes < full_bytes:
+            now_ms, file_bytes = clock.monotonic_ms(), self._waiting_bytes / partitions
+            cost = partitions * price(file_bytes, every_file_is_paid=paid)
+            wait_ms = min(self._budget.wait_ms(cost, now_ms), latest_ms - now_ms)
+            if wait_ms <= 0:
+                return
+            self._cheaper_bytes = min(full_bytes, partitions * cheaper_from(file_bytes, every_file_is_paid=paid))
+            self._cheaper.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._cheaper.wait(), wait_ms / 1000)
 
     def _next_group(self) -> list[Pending]:
         group: list[Pending] = []
         size, size_max = 0, self._path.settings.group_bytes_max
-        while self._waiting and (not group or size + self._waiting[0].request.records.size_bytes <= size_max):
+        while self._waiting and (not group or size + self._waiting[0].held_bytes <= size_max):
             pending = self._waiting.popleft()
-            size += pending.request.records.size_bytes
+            size += pending.held_bytes
             group.append(pending)
         self._waiting_bytes -= size
         return group
@@ -348,7 +347,7 @@ class TopicLeader:
             stamped = stamp(requests, end, now_ms)
             return stamped, [file_of(part) for part in stamped.appends]
 
-        size = sum(request.records.size_bytes for request in requests)
+        size = sum(pending.held_bytes for pending in group)
         if size <= ONE_STEP_BYTES:
             stamped, files = in_one_step() if size <= IN_PLACE_BYTES else await self._path.run(in_one_step)
             parts = stamped.appends
@@ -358,7 +357,7 @@ class TopicLeader:
             self._answer_leader_acks(group, stamped)
             parts = _for_all_threads(stamped.appends, self._path.encode_threads)
             files = await asyncio.gather(*(self._path.run(partial(file_of, part)) for part in parts))
-        return Plan(commit_id, terms, stamped, parts, files, ends, producers, size)
+        return Plan(commit_id, terms, stamped, parts, files, ends, producers)
 
     def _answer_leader_acks(self, group: list[Pending], stamped: StampedGroup) -> None:
         for pending, outcome in zip(group, stamped.outcomes, strict=True):
@@ -382,7 +381,9 @@ class TopicLeader:
             await self._drop(segments)
             raise
         self._partitions_last = len(plan.stamped.appends)
-        self._budget.spend(plan.small_files, path.clock.monotonic_ms())
+        paid = path.store.on_object_store
+        cost = sum(price(part.rows.nbytes, every_file_is_paid=paid) for part in plan.parts)
+        self._budget.spend(cost, path.clock.monotonic_ms())
         for part in plan.parts:
             path.topics.hot_tail.push(topic.hot_partition(part.partition), part.base_offset, part.rows)
         path.on_commit(topic)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lakelog.clock import Clock
 from lakelog.config import ServerSettings
+from lakelog.deleted_topics import DeletedTopics
 from lakelog.delta.reader import SegmentReader
 from lakelog.delta.state import Changes, PartitionState, TableState
 from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
@@ -26,6 +28,7 @@ class Topic:
         self.table = table
         self.hot: dict[int, HotPartition] = {}
         self.users = 0  # paths at work on it; an idle topic may be closed to make room
+        self.grown: set[int] = set()  # partitions in which a merge may be due, until somebody has looked
         self._waiters: set[asyncio.Future[None]] = set()
         self._table_id = ""
         table.on_changes = self._changed
@@ -67,6 +70,9 @@ class Topic:
         if self.state.table_id != self._table_id or changes.records_removed:
             self._table_id = self.state.table_id
             self.hot = {}
+        if changes.metadata:  # other sizes of segments, or other partitions
+            self.grown = set(range(len(self.state.partitions)))
+        self.grown.update(changes.appended)
         for waiter in list(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)
@@ -74,6 +80,14 @@ class Topic:
 
 def unknown_topic(name: str) -> LakelogError:
     return LakelogError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (StoreUnavailable, StoreRefused) as error:
+        raise storage_error(error, f"reading topic {name!r}") from error
 
 
 class Topics:
@@ -87,6 +101,7 @@ class Topics:
         self.hot_tail = hot_tail
         self._open: OrderedDict[str, Topic] = OrderedDict()
         self._opening: dict[str, asyncio.Task[Topic]] = {}
+        self._deleted = DeletedTopics(store, clock)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._open.values()))
@@ -95,6 +110,9 @@ class Topics:
         """An existing topic, as it was at most `max_age_ms` ago; None takes what is known. Raises if there is none."""
         topic = self._open.get(name)
         if topic is None:
+            with _reading(name):
+                if await self._deleted.has(name, max_age_ms=max_age_ms or 0):
+                    raise unknown_topic(name)
             topic = await self.find(name)
         elif max_age_ms is not None:
             await self._refresh(topic, max_age_ms)
@@ -102,6 +120,8 @@ class Topics:
             # It may have been created or mended meanwhile by another process.
             await self._refresh(topic, self.settings.follow_interval_ms)
         if not topic.state.exists:
+            if topic.state.is_topic:
+                self._deleted.remember(topic.table)
             if not topic.users:
                 self._open.pop(name, None)
             raise unknown_topic(name)
@@ -139,10 +159,8 @@ class Topics:
         return topic
 
     async def _refresh(self, topic: Topic, max_age_ms: float) -> None:
-        try:
+        with _reading(topic.name):
             await topic.table.refresh(max_age_ms=max_age_ms)
-        except (StoreUnavailable, StoreRefused) as error:
-            raise storage_error(error, f"reading topic {topic.name!r}") from error
 
     def _make_room(self) -> None:
         excess = len(self._open) - self.settings.open_topics_max

@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -34,6 +36,14 @@ CHECKPOINT_COMMITS_MOST = 1_000
 CLEAN_INTERVAL_MS = 600_000
 
 
+@dataclass(slots=True)
+class _LogCare:
+    """When a topic's log was last seen to."""
+
+    checkpointed_ms: float = float("-inf")
+    cleaned_ms: float = float("-inf")
+
+
 class Upkeep:
     def __init__(self, topics: Topics, executor: Executor | None) -> None:
         self._topics = topics
@@ -42,8 +52,7 @@ class Upkeep:
         self._turns = asyncio.Semaphore(topics.settings.maintenance_threads)
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
-        self._checkpointed_ms: dict[str, float] = {}
-        self._cleaned_ms: dict[str, float] = {}
+        self._log_care: WeakKeyDictionary[Topic, _LogCare] = WeakKeyDictionary()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closing = False
 
@@ -96,11 +105,16 @@ class Upkeep:
     # -- merging -----------------------------------------------------------------------------------------------
 
     def _next_merge(self, topic: Topic) -> Merge | None:
+        """Of the partitions that have grown, whoever's files they grew by. One stays among them while a merge is due,
+        so what failed is tried again.
+        """
         config = topic.state.config
-        plans = (
-            plan_merge(partition.segments, config.segment_bytes, config.roll_ms) for partition in topic.state.partitions
-        )
-        return next((plan for plan in plans if plan is not None), None)
+        for number in list(topic.grown):
+            merge = plan_merge(topic.state.partitions[number].segments, config.segment_bytes, config.roll_ms)
+            if merge is not None:
+                return merge
+            topic.grown.discard(number)
+        return None
 
     async def merge(self, topic: Topic, merge: Merge) -> None:
         """One file in the place of several neighbours, the same records in the same order."""
@@ -155,8 +169,7 @@ class Upkeep:
         commits = topic.state.version - topic.table.checkpoint_version
         if commits < CHECKPOINT_COMMITS:
             return False
-        left_ms = self._checkpointed_ms.get(topic.name, float("-inf")) + CHECKPOINT_INTERVAL_MS
-        left_ms -= self._clock.monotonic_ms()
+        left_ms = self._care_of(topic).checkpointed_ms + CHECKPOINT_INTERVAL_MS - self._clock.monotonic_ms()
         if left_ms <= 0 or commits >= CHECKPOINT_COMMITS_MOST:
             return True
         if topic.name not in self._timers:  # the topic may fall silent, and its log is long enough to be cut
@@ -168,15 +181,18 @@ class Upkeep:
         self.appended(topic)
 
     async def _checkpoint(self, topic: Topic) -> None:
-        now_ms = self._clock.monotonic_ms()
+        care, now_ms = self._care_of(topic), self._clock.monotonic_ms()
         topic.state.producers.forget_before(self._clock.now_ms() - self._topics.settings.producer_expiration_ms)
         await topic.table.checkpoint()
-        self._checkpointed_ms[topic.name] = now_ms
-        if now_ms - self._cleaned_ms.get(topic.name, float("-inf")) >= CLEAN_INTERVAL_MS:
+        care.checkpointed_ms = now_ms
+        if now_ms - care.cleaned_ms >= CLEAN_INTERVAL_MS:
             config = topic.state.config
             kept_ms = max(config.delta_log_retention_ms, config.file_delete_delay_ms)
-            self._cleaned_ms[topic.name] = now_ms
+            care.cleaned_ms = now_ms
             await topic.table.clean_log(before_ms=self._clock.now_ms() - kept_ms)
+
+    def _care_of(self, topic: Topic) -> _LogCare:
+        return self._log_care.setdefault(topic, _LogCare())
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._executor is None:

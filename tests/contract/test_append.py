@@ -13,7 +13,7 @@ from lakelog.broker import Broker
 from lakelog.config import ServerSettings
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerBatch
-from lakelog.model.batch import ListRecords, from_arrow
+from lakelog.model.batch import RECORD_OVERHEAD_BYTES, ListRecords, from_arrow
 from lakelog.produce import Acks
 from tests.conftest import OpenBroker
 from tests.contract.records import (
@@ -383,6 +383,29 @@ async def test_an_append_that_finds_no_room_in_time_fails_and_can_be_sent_again(
     assert all(error.retriable and "in_flight_bytes_max=1000" in error.message for error in refused)
     await append(broker, "orders", records(["again" * 100]))
     assert await high_watermarks(broker, "orders") == [1]
+
+
+@pytest.mark.parametrize("headers", [0, 1])
+async def test_records_without_a_byte_of_payload_take_room_and_end_a_group(
+    open_broker: OpenBroker, headers: int
+) -> None:
+    broker = open_broker(ServerSettings(group_bytes_max=100 * RECORD_OVERHEAD_BYTES))
+    created = await broker.admin.create_topic("orders", 1)
+    arrow = records([None] * 60, headers=[[{"key": "", "value": b""}] * headers] * 60)
+    lists = ListRecords([None] * 60, 0, headers=[[("", b"")] * headers] * 60)
+    answers = [await broker.produce_path.submit("orders", each) for each in (arrow, lists, arrow, lists)]
+    assert broker.produce_path.in_flight.bytes == 4 * 60 * (1 + headers) * RECORD_OVERHEAD_BYTES
+    await asyncio.gather(*(answer for answer in answers if answer is not None))
+    assert broker.produce_path.in_flight.bytes == 0
+    assert (await broker.admin.describe_topic("orders")).version == created.version + 4, "no two share a commit"
+
+
+async def test_payload_alone_decides_which_request_is_too_large(open_broker: OpenBroker) -> None:
+    broker = open_broker(ServerSettings(request_bytes_max=100))
+    await append(broker, "orders", records(["x"] * 100))
+    with pytest.raises(LakelogError) as refused:
+        await append(broker, "orders", records(["x"] * 101))
+    assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 async def test_a_request_larger_than_all_the_room_goes_alone(open_broker: OpenBroker) -> None:

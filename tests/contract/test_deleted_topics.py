@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from lakelog import deleted_topics
 from lakelog.broker import Broker
+from lakelog.clock import SystemClock
 from lakelog.config import ServerSettings
 from lakelog.delta import drafts
-from lakelog.delta.table import Stale
+from lakelog.delta.table import STALE_AFTER_MS, Stale
 from lakelog.errors import ErrorCode, LakelogError
 from tests.conftest import OpenBroker
 from tests.contract.records import (
@@ -23,6 +26,7 @@ from tests.contract.records import (
     values_of,
 )
 
+FOREVER_MS = 3_600_000
 NO_NEW_TOPICS = ServerSettings(auto_create_topics_enable=False)
 
 
@@ -136,3 +140,88 @@ async def test_a_reader_that_waits_is_told_that_its_topic_is_deleted(broker: Bro
     with pytest.raises(LakelogError) as caught:
         await waiting
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Hurried(SystemClock):
+    """Time that can be made to pass."""
+
+    passed_ms = 0.0
+
+    def monotonic_ms(self) -> float:
+        return super().monotonic_ms() + self.passed_ms
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Broker], list[str]]:
+    """What a broker reads whole from its store, from now on."""
+
+    def watched(broker: Broker) -> list[str]:
+        get, seen = broker.store.get, list[str]()
+
+        async def counted(path: str) -> bytes | None:
+            seen.append(path)
+            return await get(path)
+
+        monkeypatch.setattr(broker.store, "get", counted)
+        return seen
+
+    return watched
+
+
+async def deleted(broker: Broker, name: str) -> int:
+    """A topic that was; returns the last version of its table."""
+    await broker.admin.create_topic(name)
+    topic = await broker.topics.get(name)
+    await broker.admin.delete_topic(name)
+    return topic.state.version
+
+
+async def test_a_deleted_topic_is_not_loaded_again_by_whoever_asks_for_it(
+    open_broker: OpenBroker, reads: Callable[[Broker], list[str]]
+) -> None:
+    version = await deleted(open_broker(), "orders")
+    clock = Hurried()
+    broker = open_broker(clock=clock)
+    assert await broker.admin.list_topics() == []
+    seen = reads(broker)
+    with pytest.raises(LakelogError):
+        await broker.topics.get("orders", max_age_ms=FOREVER_MS)
+    assert seen == []
+    with pytest.raises(LakelogError):
+        await broker.topics.get("orders")
+    assert seen == [f"orders/_delta_log/{version + 1:020d}.json"]
+    seen.clear()
+    # Its log may have been cut meanwhile, so that the next commit says nothing any more.
+    clock.passed_ms += STALE_AFTER_MS + 1
+    with pytest.raises(LakelogError):
+        await broker.topics.get("orders")
+    assert "orders/_delta_log/_last_checkpoint" in seen
+
+
+async def test_a_deleted_topic_that_another_broker_creates_again_is_found(open_broker: OpenBroker) -> None:
+    ours, theirs = open_broker(), open_broker()
+    await deleted(ours, "orders")
+    assert await theirs.admin.list_topics() == []
+    await ours.admin.create_topic("orders", 2)
+    assert (await theirs.admin.describe_topic("orders")).partitions[1].partition == 1
+    await ours.admin.delete_topic("orders")
+    assert await ours.admin.list_topics() == []
+    assert await theirs.admin.list_topics() in ([], ["orders"]), "a listing may be a second old"
+    with pytest.raises(LakelogError):
+        await theirs.admin.describe_topic("orders")
+
+
+async def test_of_deleted_topics_only_so_many_are_remembered(
+    open_broker: OpenBroker, reads: Callable[[Broker], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleted_topics, "DELETED_REMEMBERED_MAX", 2)
+    broker = open_broker()
+    for name in ("a", "b", "c"):
+        await deleted(broker, name)
+        with pytest.raises(LakelogError):
+            await broker.topics.get(name)
+    seen = reads(broker)
+    for name in ("b", "c", "a"):
+        with pytest.raises(LakelogError):
+            await broker.topics.get(name, max_age_ms=FOREVER_MS)
+    assert {path.split("/")[0] for path in seen} == {"a"}

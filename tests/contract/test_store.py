@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from lakelog.delta import store as store_module
 from lakelog.delta.store import FileMissing, Store, StoreRefused, StoreUnavailable, open_store
 from lakelog.errors import ErrorCode, LakelogError
+from tests.canned_server import CannedServer, canned_server
 from tests.conftest import S3Server, Warehouse
 
 MIB = 1024 * 1024
@@ -65,6 +69,33 @@ async def test_a_put_replaces_the_whole_file(store: Store) -> None:
     await store.put("a/file", b"something long")
     await store.put("a/file", b"short")
     assert await store.get("a/file") == b"short"
+
+
+async def test_many_files_are_read_in_the_order_in_which_they_were_asked_for(store: Store) -> None:
+    sizes = {f"a/{number}": 1 + number for number in range(100)}
+    for path, size in sizes.items():
+        await store.put(path, b"x" * size)
+    asked = [*reversed(sizes), "a/none", "a/7"]
+    contents = await store.get_many(asked)
+    assert [content and len(content) for content in contents] == [*reversed(sizes.values()), None, 8]
+    assert await store.get_many([]) == []
+
+
+async def test_on_a_disk_many_files_are_read_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(str(tmp_path))
+    for number in range(10):
+        await store.put(f"a/{number}", b"small")
+    readers: set[int] = set()
+    read = store_module._read_and_close
+
+    def noted(file: FileIO) -> bytes:
+        readers.add(threading.get_ident())
+        return read(file)
+
+    monkeypatch.setattr(store_module, "_read_and_close", noted)
+    assert await store.get_many([f"a/{number}" for number in range(10)]) == [b"small"] * 10
+    assert len(readers) == 1
+    assert threading.get_ident() not in readers
 
 
 async def test_a_put_takes_an_arrow_buffer_as_well_as_bytes(store: Store) -> None:
@@ -280,6 +311,46 @@ async def test_a_server_that_is_away_is_unavailable() -> None:
     store = open_store("s3://warehouse", nobody)
     with pytest.raises(StoreUnavailable):
         await store.get("t/0")
+
+
+@pytest.fixture
+def overloaded() -> Iterator[CannedServer]:
+    """A store that can't now, whatever it is asked."""
+    with canned_server(lambda path: 503) as server:
+        yield server
+
+
+KEYS = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1"}
+
+
+# Whoever asks has a deadline of its own, which a store that is asked in vain for minutes would not let it keep.
+async def test_a_store_that_fails_is_given_up_after_a_few_tries(overloaded: CannedServer) -> None:
+    store = open_store("s3://warehouse", {"endpoint": overloaded.url, **KEYS})
+    for ask in (store.create("t/0", b"x"), store.get("t/0")):
+        with pytest.raises(StoreUnavailable):
+            await ask
+    assert len(overloaded.asked) <= 8
+
+
+@pytest.mark.parametrize("name", ["endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url", "AWS_ENDPOINT_URL"])
+async def test_an_address_without_tls_is_one_under_each_of_its_names(
+    overloaded: CannedServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is given goes before what stands in the environment.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://127.0.0.1:9")
+    store = open_store("s3://warehouse", {name: overloaded.url, **KEYS})
+    with pytest.raises(StoreUnavailable):
+        await store.get("t/0")
+    assert overloaded.asked
+
+
+async def test_an_address_without_tls_may_come_from_the_environment(
+    overloaded: CannedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", overloaded.url)
+    with pytest.raises(StoreUnavailable):
+        await open_store("s3://warehouse", KEYS).get("t/0")
+    assert overloaded.asked
 
 
 async def test_a_disk_that_does_not_let_us_write_is_refused_or_unavailable(tmp_path: Path) -> None:

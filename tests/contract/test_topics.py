@@ -9,6 +9,7 @@ import pytest
 from lakelog.admin import HIGH_WATERMARK
 from lakelog.broker import Broker
 from lakelog.config import ServerSettings, topic_rows
+from lakelog.delta.store import StoreUnavailable
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.fetch import Position
 from tests.conftest import OpenBroker
@@ -87,6 +88,31 @@ async def test_a_name_that_is_the_same_in_metrics_is_refused(broker: Broker) -> 
         await broker.admin.create_topic("eu_orders")
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert await broker.admin.list_topics() == ["eu.orders"]
+
+
+async def test_only_topics_whose_names_collide_are_looked_at(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("other", "eu.orders"):
+        await broker.store.put(f"{name}/_delta_log/{0:020d}.json", b"{}")
+    get = broker.store.get
+
+    async def broken(path: str) -> bytes | None:
+        if path.startswith(("other/", "eu.orders/")):
+            raise StoreUnavailable(path)
+        return await get(path)
+
+    monkeypatch.setattr(broker.store, "get", broken)
+    assert (await broker.admin.create_topic("us_orders")).name == "us_orders"
+    # Nobody can say whether this one is in the way.
+    with pytest.raises(LakelogError, match=r"eu\.orders") as caught:
+        await broker.admin.create_topic("eu_orders")
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_name_is_free_again_when_the_topic_that_collides_is_deleted(broker: Broker) -> None:
+    await broker.admin.create_topic("eu.orders")
+    await broker.admin.delete_topic("eu.orders")
+    await broker.admin.create_topic("eu_orders")
+    assert await broker.admin.list_topics() == ["eu_orders"]
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001])

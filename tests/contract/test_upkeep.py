@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import uuid
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from lakelog import upkeep
 from lakelog.broker import Broker
 from lakelog.config import ServerSettings
+from lakelog.delta import table as table_module
 from lakelog.delta.state import TableState
+from lakelog.delta.store import Store, StoreUnavailable, open_store
 from lakelog.errors import LakelogError
-from lakelog.log.tiers import FAN
+from lakelog.log.tiers import FAN, plan_merge
+from lakelog.model.segment import Segment
 from lakelog.upkeep import CHECKPOINT_COMMITS
 from tests.conftest import OpenBroker
 from tests.contract.records import (
@@ -105,6 +113,84 @@ async def test_each_partition_is_merged_by_itself(open_broker: OpenBroker) -> No
     assert await values_of(reader, TOPIC, 1) == [f"b{number}" for number in range(1, FAN)]
 
 
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The partitions whose files were looked through for a merge, one entry per look."""
+    looks: list[int] = []
+
+    def noted(segments: Sequence[Segment], *terms: Any) -> Any:
+        looks.extend({each.partition for each in segments})
+        return plan_merge(segments, *terms)
+
+    monkeypatch.setattr(upkeep, "plan_merge", noted)
+    return looks
+
+
+async def test_only_partitions_that_have_grown_are_looked_at(open_broker: OpenBroker, looked_at: list[int]) -> None:
+    broker = open_broker()
+    await broker.admin.create_topic(TOPIC, 50)
+    for partition in range(50):
+        await append(broker, TOPIC, records(["x"], partition=partition))
+    looked_at.clear()
+    await append_and_settle(broker, ["y"])
+    assert set(looked_at) == {0}
+
+
+async def test_what_a_broker_finds_undone_it_does_with_its_first_append(open_broker: OpenBroker) -> None:
+    first = open_broker()
+    await first.admin.create_topic(TOPIC, 2)
+    await first.upkeep.close()
+    await append_each(first, TOPIC, numbered(0, FAN), partition=1)
+    broker = open_broker()
+    await append_and_settle(broker, ["x"])
+    assert [len(each.segments) for each in (await state_of(broker)).partitions] == [1, 1]
+
+
+async def test_a_merge_that_failed_is_made_after_the_next_append_to_any_partition(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = open_broker()
+    await broker.admin.create_topic(TOPIC, 2)
+
+    async def fails(*_: object) -> None:
+        raise StoreUnavailable("for a while")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.upkeep, "merge", fails)
+        await append_each(broker, TOPIC, numbered(0, FAN), partition=1)
+        await broker.upkeep.settle()
+    assert len((await state_of(broker)).partitions[1].segments) == FAN
+    await append_and_settle(broker, ["x"])
+    assert len((await state_of(broker)).partitions[1].segments) == 1
+
+
+async def test_other_sizes_of_segments_have_all_partitions_looked_at(
+    open_broker: OpenBroker, looked_at: list[int]
+) -> None:
+    broker = open_broker()
+    await broker.admin.create_topic(TOPIC, 3)
+    for partition in range(3):
+        await append(broker, TOPIC, records(["x"], partition=partition))
+    await broker.upkeep.settle()
+    await broker.admin.alter_config(TOPIC, {"segment.bytes": "1024"})
+    looked_at.clear()
+    await append_and_settle(broker, ["y"])
+    assert set(looked_at) == {0, 1, 2}
+
+
+async def test_nothing_is_kept_of_topics_that_are_closed(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "CHECKPOINT_COMMITS", 2)
+    broker = open_broker(ServerSettings(open_topics_max=1))
+    for number in range(6):
+        await append_each(broker, f"topic-{number}", numbered(0, 2))
+        await broker.upkeep.settle()
+    gc.collect()
+    kept = [len(each) for each in vars(broker.upkeep).values() if hasattr(each, "__len__")]
+    assert max(kept) <= 2, "the one that is open, and the one before it"
+
+
 async def test_a_merge_reads_from_files_what_memory_no_longer_holds(open_broker: OpenBroker) -> None:
     await append_and_settle(open_broker(), numbered(0, FAN - 1))
     broker = open_broker(COLD)
@@ -121,7 +207,7 @@ async def test_files_that_were_merged_stay_for_readers_of_the_table_as_it_was(op
     state = await state_of(broker)
     assert before.isdisjoint(state.live)
     assert before <= await data_files(broker)
-    assert before < state.tombstones.keys()
+    assert before < state.tombstones.times_ms().keys()
 
 
 async def test_a_long_log_gets_a_checkpoint_that_opens_the_topic(open_broker: OpenBroker) -> None:
@@ -175,6 +261,70 @@ async def test_what_is_old_leaves_the_log_and_the_store_and_nothing_else_does(op
     assert await places_of(open_broker(COLD)) == in_their_places(values + more)
 
 
+class Witness:
+    """A store that notes what is read and deleted of the log, in turn: how many commits at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.steps: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, path: str) -> bytes | None:
+        self._note("get", [path])
+        return await self._store.get(path)
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        self._note("get_many", paths)
+        return await self._store.get_many(paths)
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        self._note("delete", paths)
+        await self._store.delete(paths)
+
+    def _note(self, step: str, paths: Sequence[str]) -> None:
+        commits = sum(path.endswith(".json") for path in paths)
+        if commits:
+            self.steps.append((step, commits))
+
+
+@pytest.mark.parametrize("limit", ["CLEANED_FILES_MOST", "CLEANED_BYTES_MOST"])
+async def test_a_long_log_is_cleaned_some_commits_at_a_time(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Witness(open_store(f"memory://{uuid.uuid4().hex}"))
+    async with Broker(store) as broker:
+        await append_and_settle(broker, numbered(0, 2 * FAN))
+        await append_and_settle(broker, [str(2 * FAN)])
+        table = (await broker.topics.get(TOPIC)).table
+        await table.checkpoint()
+        commits = len(await log_versions(broker, ".json")) - 1  # the newest one stays
+        removed = set(table.state.tombstones.times_ms())
+        sizes = sorted(file.size for file in await store.files(f"{TOPIC}/_delta_log"))
+        monkeypatch.setattr(table_module, limit, 10 if limit == "CLEANED_FILES_MOST" else 10 * sizes[0])
+        store.steps.clear()
+        assert await table.clean_log(before_ms=1 << 62) == commits
+        counts = [count for step, count in store.steps if step == "delete"]
+        assert sum(counts) == commits
+        assert max(counts) <= 10
+        assert store.steps == [(step, count) for count in counts for step in ("get_many", "delete")]
+        assert removed
+        assert removed.isdisjoint(await data_files(broker))
+        assert await places_of(broker) == in_their_places(numbered(0, 2 * FAN + 1))
+
+
+async def test_to_delete_a_topic_reads_each_commit_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MovedClock()
+    store = Witness(open_store(f"memory://{uuid.uuid4().hex}"))
+    async with Broker(store, clock=clock) as broker:
+        await append_and_settle(broker, numbered(0, FAN))
+        clock.ahead_ms += HOUR_MS  # old enough to be cleaned
+        store.steps.clear()
+        await broker.admin.delete_topic(TOPIC)
+        versions = (await broker.topics.find(TOPIC)).state.version
+        assert sum(count for step, count in store.steps if step == "get_many") == versions
+        assert await data_files(broker) == set()
+
+
 async def test_removed_files_stay_for_as_long_as_the_topic_says(open_broker: OpenBroker) -> None:
     clock = MovedClock()
     broker = open_broker(clock=clock)
@@ -184,11 +334,11 @@ async def test_removed_files_stay_for_as_long_as_the_topic_says(open_broker: Ope
     clock.ahead_ms += 9 * HOUR_MS
     await append_and_settle(broker, numbered(0, CHECKPOINT_COMMITS))
     assert removed <= await data_files(broker)
-    assert removed <= (await state_of(open_broker(COLD))).tombstones.keys()
+    assert removed <= (await state_of(open_broker(COLD))).tombstones.times_ms().keys()
     clock.ahead_ms += 2 * HOUR_MS
     await append_and_settle(broker, numbered(0, CHECKPOINT_COMMITS))
     assert removed.isdisjoint(await data_files(broker))
-    assert removed.isdisjoint((await state_of(open_broker(COLD))).tombstones)
+    assert removed.isdisjoint((await state_of(open_broker(COLD))).tombstones.times_ms())
 
 
 async def test_two_brokers_look_after_one_topic_at_once(open_broker: OpenBroker) -> None:
@@ -212,7 +362,7 @@ async def test_two_brokers_look_after_one_topic_at_once(open_broker: OpenBroker)
                 assert [value for _, value in places if value.startswith(name)] == sent
     # A merge that came second leaves nothing behind.
     state = await state_of(fresh)
-    assert await data_files(fresh) == state.live.keys() | state.tombstones.keys()
+    assert await data_files(fresh) == state.live.keys() | state.tombstones.times_ms().keys()
     assert max(each.tier for each in state.live.values()) >= 1
 
 

@@ -166,6 +166,9 @@ class FaultyStore:
     async def get(self, path: str) -> bytes | None:
         return await self._ask("get", path, lambda: self.warehouse.files.get(path, (None, 0))[0])
 
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return list(await asyncio.gather(*map(self.get, paths)))
+
     async def put(self, path: str, data: bytes | pa.Buffer) -> None:
         copy = bytes(memoryview(data))
         await self._ask("put", path, lambda: self.warehouse.put(path, copy))

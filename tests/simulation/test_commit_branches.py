@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
@@ -435,6 +435,31 @@ async def test_a_put_that_did_not_land_before_another_took_its_version_moves_on(
     assert await both.values() == ["theirs", "ours"]
 
 
+@in_virtual_time
+async def test_a_store_that_never_replies_does_not_keep_an_append_beyond_its_deadline() -> None:
+    both = await pair()
+    asked_ms = both.ours.broker.clock.monotonic_ms()
+    both.ours.store.when("create", COMMIT, delay_ms=3_600_000)
+    with pytest.raises(LakelogError) as failed:
+        await both.ours.append("unknown")
+    assert failed.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert both.ours.broker.clock.monotonic_ms() - asked_ms < 2 * SETTINGS.commit_timeout_ms
+
+
+@in_virtual_time
+async def test_a_version_that_is_taken_and_can_not_be_read_is_given_up_at_the_deadline() -> None:
+    both = await pair()
+
+    async def taken(path: str, data: bytes) -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    both.ours.store.create = taken  # type: ignore[method-assign]
+    with pytest.raises(LakelogError, match="taken") as failed:
+        await both.ours.append("unknown")
+    assert failed.value.retriable
+
+
 @pytest.mark.parametrize(("fate", "landed"), [(Fate.REPLY_LOST, True), (Fate.NEVER_ARRIVES, False)])
 def test_an_outcome_that_stays_unknown_is_a_retriable_error_and_the_next_append_finds_out(
     fate: Fate, landed: bool
@@ -489,6 +514,82 @@ async def test_a_server_that_slept_through_the_cleaning_of_the_log_does_not_comm
         await asyncio.sleep(60)
     assert f"{TOPIC}/_delta_log/{3:020d}.json" not in both.warehouse.files, "the next version, as we knew it, is free"
     assert await both.ours.offsets("after") == [31]
+    assert await both.values() == ["before", *map(str, range(30)), "after"]
+
+
+class FrozenClock(VirtualClock):
+    """Of a machine that its host can freeze: what measures ages stands still then, and the time of day goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frozen_at_ms: float | None = None
+        self._missed_ms = 0.0
+
+    def freeze(self) -> None:
+        self._frozen_at_ms = super().monotonic_ms()
+
+    def thaw(self) -> None:
+        assert self._frozen_at_ms is not None
+        self._missed_ms += super().monotonic_ms() - self._frozen_at_ms
+
+    def monotonic_ms(self) -> float:
+        return super().monotonic_ms() - self._missed_ms
+
+
+class Sleeper:
+    """A server that is frozen for so long that the log is cleaned beyond what it knows of it."""
+
+    FREE_AS_IT_KNEW = f"{TOPIC}/_delta_log/{3:020d}.json"
+
+    def __init__(self, both: Pair) -> None:
+        self._both = both
+        self._clock = FrozenClock()
+        store = FaultyStore(both.warehouse)
+        # The timers of a frozen process stand still like its clock; here they go on, so none may run out meanwhile.
+        settings = replace(both.settings, commit_timeout_ms=24 * 3_600_000)
+        self.side = Side(store, Broker(store, settings, clock=self._clock, in_threads=False))
+
+    async def sleep(self) -> None:
+        self._clock.freeze()
+        await asyncio.sleep(3_600)
+        for number in range(30):
+            await self._both.theirs.append(f"{number}")
+            await self._both.theirs.broker.upkeep.settle()
+            await asyncio.sleep(60)
+        self._clock.thaw()
+        assert self.FREE_AS_IT_KNEW not in self._both.warehouse.files
+
+
+async def sleeper_and_others() -> tuple[Sleeper, Pair]:
+    both = await pair(partitions=1)
+    await both.theirs.broker.admin.alter_config(
+        TOPIC, {"delta.log.retention.ms": "600000", "file.delete.delay.ms": "0"}
+    )
+    sleeper = Sleeper(both)
+    await sleeper.side.append("before")
+    return sleeper, both
+
+
+@pytest.mark.usefixtures("_often")
+@in_virtual_time
+async def test_a_server_whose_clock_stood_still_meanwhile_does_not_commit_into_its_past() -> None:
+    sleeper, both = await sleeper_and_others()
+    await sleeper.sleep()
+    assert await sleeper.side.offsets("after") == [31]
+    assert await both.values() == ["before", *map(str, range(30)), "after"]
+
+
+@pytest.mark.usefixtures("_often")
+@in_virtual_time
+async def test_a_server_that_was_frozen_in_its_commit_does_not_acknowledge_what_nobody_reads() -> None:
+    sleeper, both = await sleeper_and_others()
+    sleeper.side.store.when("create", COMMIT, meanwhile=sleeper.sleep)
+    with pytest.raises(LakelogError) as told:
+        await sleeper.side.append("void")
+    assert told.value.retriable
+    void, _ = both.warehouse.files[sleeper.FREE_AS_IT_KNEW]
+    both.warehouse.created.remove((sleeper.FREE_AS_IT_KNEW, void))  # the history went on without it
+    assert await sleeper.side.offsets("after") == [31]
     assert await both.values() == ["before", *map(str, range(30)), "after"]
 
 

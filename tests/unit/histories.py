@@ -114,7 +114,7 @@ def facts(state: TableState) -> dict[str, object]:
         "live": dict(state.live),
         "tags": {path: dict(each.tags) for path, each in state.live.items()},
         "txns": dict(state.txns),
-        "tombstones": dict(state.tombstones),
+        "tombstones": state.tombstones.times_ms(),
     }
 
 

@@ -7,15 +7,28 @@ import pyarrow.parquet as pq
 from hypothesis import given
 
 from lakelog.delta.actions import Action, Remove
-from lakelog.delta.checkpoint import LastCheckpoint, actions_of, decode_checkpoint, decode_hint, encode_checkpoint
+from lakelog.delta.checkpoint import (
+    Checkpoint,
+    LastCheckpoint,
+    checkpoint_of,
+    decode_checkpoint,
+    decode_hint,
+    encode_checkpoint,
+)
 from lakelog.delta.state import TableState
+from lakelog.delta.tombstones import NONE
 from lakelog.log.producers import BATCHES_REMEMBERED
 from tests.unit.histories import History, facts, histories, remembered
 
 
 def through_a_checkpoint(state: TableState) -> TableState:
-    opened = TableState()
-    opened.apply(state.version, decode_checkpoint(encode_checkpoint(actions_of(state)).to_pybytes()))
+    return opened_from(state.version, encode_checkpoint(checkpoint_of(state)))
+
+
+def opened_from(version: int, data: pa.Buffer) -> TableState:
+    content, opened = decode_checkpoint([data.to_pybytes()]), TableState()
+    opened.tombstones.extend(content.removed)
+    opened.apply(version, content.actions)
     return opened
 
 
@@ -57,7 +70,7 @@ def test_every_row_is_one_action_and_every_kind_has_its_column():
     history = History()
     history.create(2)
     history.append(0, 1)
-    table = pq.read_table(pa.BufferReader(encode_checkpoint(actions_of(history.state))))
+    table = pq.read_table(pa.BufferReader(encode_checkpoint(checkpoint_of(history.state))))
     # Readers expect the columns of removals too, also when there are none.
     assert table.schema.names == ["txn", "add", "remove", "metaData", "protocol"]
     kinds = [[name for name, content in row.items() if content is not None] for row in table.to_pylist()]
@@ -67,11 +80,11 @@ def test_every_row_is_one_action_and_every_kind_has_its_column():
 def test_removed_files_are_carried_oldest_first_whatever_order_they_were_put_down_in():
     removed = {"b": 3, "a": 2, "c": 1}
     actions = [Action(remove=Remove(path, dataChange=True, deletionTimestamp=ms)) for path, ms in removed.items()]
-    decoded = decode_checkpoint(encode_checkpoint(actions).to_pybytes())
-    assert [(each.remove.path, each.remove.deletionTimestamp) for each in decoded if each.remove] == [
-        ("c", 1),
-        ("a", 2),
-        ("b", 3),
+    decoded = decode_checkpoint([encode_checkpoint(Checkpoint(actions, NONE)).to_pybytes()])
+    assert decoded.removed.to_pylist() == [
+        {"path": "c", "removed_ms": 1},
+        {"path": "a", "removed_ms": 2},
+        {"path": "b", "removed_ms": 3},
     ]
 
 
@@ -79,12 +92,11 @@ def test_columns_of_other_writers_are_passed_over():
     history = History()
     history.create(1)
     history.append(0, 2)
-    table = pq.read_table(pa.BufferReader(encode_checkpoint(actions_of(history.state))))
+    table = pq.read_table(pa.BufferReader(encode_checkpoint(checkpoint_of(history.state))))
     extra = pa.array([None] * (table.num_rows - 1) + [{"path": "x"}], pa.struct({"path": pa.string()}))
     sink = pa.BufferOutputStream()
     pq.write_table(table.append_column("sidecar", extra).select(["sidecar", *table.schema.names]), sink)
-    opened = TableState()
-    opened.apply(history.state.version, decode_checkpoint(sink.getvalue().to_pybytes()))
+    opened = opened_from(history.state.version, sink.getvalue())
     assert facts(opened) == facts(history.state)
 
 

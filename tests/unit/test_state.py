@@ -194,11 +194,11 @@ def test_a_removed_file_is_remembered_for_as_long_as_readers_may_hold_on_to_it()
     assert state.config.file_delete_delay_ms == HOUR_MS
     state.apply(4, [removal("first", 5_000), removal("second", 6_000)])
     state.apply(5, [removal("third", 5_000 + HOUR_MS)])
-    assert dict(state.tombstones) == {"first": 5_000, "second": 6_000, "third": 5_000 + HOUR_MS}
+    assert state.tombstones.times_ms() == {"first": 5_000, "second": 6_000, "third": 5_000 + HOUR_MS}
     state.apply(6, [removal("fourth", 5_001 + HOUR_MS)])
-    assert list(state.tombstones) == ["second", "third", "fourth"]
-    state.forget_removed_before(5_001 + HOUR_MS)
-    assert list(state.tombstones) == ["fourth"]
+    assert list(state.tombstones.times_ms()) == ["second", "third", "fourth"]
+    state.tombstones.forget_before(5_001 + HOUR_MS)
+    assert list(state.tombstones.times_ms()) == ["fourth"]
 
 
 def test_a_file_that_comes_back_is_no_longer_removed():
@@ -206,10 +206,10 @@ def test_a_file_that_comes_back_is_no_longer_removed():
     back, gone = list(state.live.values())[:2]
     state.apply(4, [removal(back.path, 1), removal(gone.path, 2)])
     state.apply(5, [Action(add=add_of(back, data_change=True))])
-    assert dict(state.tombstones) == {gone.path: 2}
+    assert state.tombstones.times_ms() == {gone.path: 2}
     # Nor when it goes and comes in one commit, whichever is named first.
     state.apply(6, [Action(add=add_of(gone, data_change=True)), removal(gone.path, 3)])
-    assert dict(state.tombstones) == {}
+    assert state.tombstones.times_ms() == {}
     assert gone.path in state.live
 
 

@@ -99,6 +99,23 @@ def decode_commit(data: bytes) -> list[Action]:
     return [_decoder.decode(line) for line in data.splitlines() if line.strip()]
 
 
+class _RemovedPath(msgspec.Struct):
+    path: str
+
+
+class _Removal(msgspec.Struct):
+    remove: _RemovedPath | None = None
+
+
+_removal_decoder = msgspec.json.Decoder(_Removal)
+
+
+def removed_paths(commit: bytes) -> list[str]:
+    """The files that a commit takes out of the table, without a look at anything else in it."""
+    removals = (_removal_decoder.decode(line).remove for line in commit.splitlines() if b'"remove"' in line)
+    return [removal.path for removal in removals if removal is not None]
+
+
 def encode_commit(actions: Iterable[Action]) -> bytes:
     return _encoder.encode_lines(actions)
 

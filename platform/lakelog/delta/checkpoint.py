@@ -9,6 +9,7 @@ the time, so they are written and read by columns and not row by row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelog.delta.actions import Action, Remove, Txn, add_of
+from lakelog.delta import tombstones
+from lakelog.delta.actions import Action, Txn, add_of
 from lakelog.delta.state import TableState
+from lakelog.delta.tombstones import in_order
 
 LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
@@ -89,57 +92,65 @@ def decode_hint(data: bytes) -> LastCheckpoint:
     return msgspec.json.decode(data, type=LastCheckpoint)
 
 
-def actions_of(state: TableState) -> list[Action]:
-    """The state as actions; applying them to an empty state gives it back."""
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a table says: actions, and beside them the files that left it lately, as columns."""
+
+    actions: list[Action]
+    removed: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.actions) + int(self.removed.num_rows)
+
+
+def checkpoint_of(state: TableState) -> Checkpoint:
+    """The state as it is; taking it into an empty one gives it back."""
     actions = [Action(protocol=state.protocol), Action(metaData=state.metadata)]
     actions += [Action(txn=Txn(app, version)) for app, version in state.txns.items()]
     actions += [Action(add=add_of(segment, data_change=False)) for segment in state.live.values()]
-    actions += [Action(remove=Remove(path, False, removed_ms)) for path, removed_ms in state.tombstones.items()]
-    return actions
+    return Checkpoint(actions, state.tombstones.columns())
 
 
-def encode_checkpoint(actions: Sequence[Action]) -> pa.Buffer:
-    rows = [msgspec.to_builtins(action) for action in actions if action.remove is None]
-    removes = [action.remove for action in actions if action.remove is not None]
-    table = pa.concat_tables([pa.Table.from_pylist(rows, schema=_SCHEMA), _removal_rows(removes)])
+def encode_checkpoint(content: Checkpoint) -> pa.Buffer:
+    rows = pa.Table.from_pylist([msgspec.to_builtins(action) for action in content.actions], schema=_SCHEMA)
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="snappy")
+    pq.write_table(pa.concat_tables([rows, _removal_rows(content.removed)]), sink, compression="snappy")
     return sink.getvalue()
 
 
-def _removal_rows(removes: Sequence[Remove]) -> pa.Table:
-    kind = _SCHEMA.field("remove").type
+def _removal_rows(removed: pa.Table) -> pa.Table:
+    kind, count = _SCHEMA.field("remove").type, removed.num_rows
     given = {
-        "path": [remove.path for remove in removes],
-        "deletionTimestamp": [remove.deletionTimestamp for remove in removes],
-        "dataChange": [remove.dataChange for remove in removes],
+        "path": removed.column("path").combine_chunks(),
+        "deletionTimestamp": removed.column("removed_ms").combine_chunks(),
+        "dataChange": pa.repeat(False, count),
     }
-    fields = [pa.array(given.get(field.name, [None] * len(removes)), field.type) for field in kind]
-    nothing = {field.name: pa.nulls(len(removes), field.type) for field in _SCHEMA}
+    fields = [given[field.name] if field.name in given else pa.nulls(count, field.type) for field in kind]
+    nothing = {field.name: pa.nulls(count, field.type) for field in _SCHEMA}
     return pa.table({**nothing, "remove": pa.StructArray.from_arrays(fields, fields=list(kind))}, schema=_SCHEMA)
 
 
-def decode_checkpoint(data: bytes) -> list[Action]:
-    file = pq.ParquetFile(pa.BufferReader(data))
-    table = file.read(columns=[name for name in _SCHEMA.names if name in file.schema_arrow.names])
+def decode_checkpoint(parts: Sequence[bytes]) -> Checkpoint:
+    """Of all the files that it consists of."""
     actions: list[Action] = []
-    if "remove" in table.column_names:
-        removes = table.column("remove")
-        actions += _removals(removes.drop_null())
-        table = table.filter(pc.is_null(removes)).drop_columns("remove")
-    for row in table.to_pylist():
-        filled = {kind: _without_nulls(content) for kind, content in row.items() if content is not None}
-        if filled:
-            actions.append(msgspec.convert(filled, Action))
-    return actions
+    removed: list[pa.Table] = []
+    for data in parts:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        table = file.read(columns=[name for name in _SCHEMA.names if name in file.schema_arrow.names])
+        if "remove" in table.column_names:
+            removes = table.column("remove")
+            removed.append(_removals(removes.drop_null()))
+            table = table.filter(pc.is_null(removes)).drop_columns("remove")
+        for row in table.to_pylist():
+            filled = {kind: _without_nulls(content) for kind, content in row.items() if content is not None}
+            if filled:
+                actions.append(msgspec.convert(filled, Action))
+    return Checkpoint(actions, in_order(removed))
 
 
-def _removals(removes: pa.ChunkedArray) -> list[Action]:
-    """The oldest first: other writers put them down in any order."""
-    paths = pc.struct_field(removes, "path").to_pylist()
-    times = pc.struct_field(removes, "deletionTimestamp").fill_null(0).to_pylist()
-    in_time = sorted(zip(times, paths, strict=True))
-    return [Action(remove=Remove(path, False, removed_ms)) for removed_ms, path in in_time]
+def _removals(removes: pa.ChunkedArray) -> pa.Table:
+    times_ms = pc.struct_field(removes, "deletionTimestamp").fill_null(0).cast(pa.int64())
+    return pa.table([pc.struct_field(removes, "path").cast(pa.string()), times_ms], schema=tombstones.SCHEMA)
 
 
 def _without_nulls(content: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""What each operation commits, and when it still holds: append, rewrite, expire, create, alter, delete.
+"""What each operation on a topic commits, and when it still holds: append, rewrite, expire, create, alter, delete.
 
-Every writer of the system, the gateway and the jobs alike, makes its commits here, so that `DESCRIBE HISTORY` reads
-like a log of what happened.
+Every writer of a topic, the gateway and the jobs alike, makes its commits here. Tables of rows (`ledger`, `rows`) have
+operations of their own; they too say what they did in the form that stands here (`commit_info`), so that `DESCRIBE
+HISTORY` of any table reads like a log of what happened.
 """
 
 from __future__ import annotations

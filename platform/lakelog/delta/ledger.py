@@ -9,22 +9,19 @@ What the rows mean, and which of them may be left out of a rewrite, must not be 
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakelog.clock import Clock
 from lakelog.delta import drafts
-from lakelog.delta.actions import Action, Add, Metadata, Protocol, Remove, Txn
-from lakelog.delta.state import Changes, check_protocol
-from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
-from lakelog.delta.table import CommitLog, DraftOn, OutcomeUnknown, Stale, storage_error
+from lakelog.delta.actions import Action, Add, Txn
+from lakelog.delta.row_files import RowLog, RowState, add_of_rows, decode_rows, encode_rows, remove_of_rows, rows_in
+from lakelog.delta.state import Changes
+from lakelog.delta.store import Store
+from lakelog.delta.table import DraftOn, Stale
 
 T = TypeVar("T")
 Run = Callable[[Callable[[], T]], Awaitable[T]]
@@ -36,71 +33,9 @@ CLEAN_INTERVAL_MS = 600_000
 OUT_OF_USE_MS = 3_600_000
 HELD_ROWS_MAX = 1_000
 
-_DELTA_TYPES = {
-    pa.string(): "string",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-}
-
 
 class Fenced(Exception):
     """Another process writes the table now."""
-
-
-class LedgerState:
-    """Like that of a topic, but for what rows and files mean."""
-
-    def __init__(self) -> None:
-        self.version = -1
-        self.protocol: Protocol | None = None
-        self.metadata: Metadata | None = None
-        self.live: dict[str, Add] = {}
-        self.txns: dict[str, int] = {}
-        self.tombstones: OrderedDict[str, int] = OrderedDict()
-
-    @property
-    def epoch(self) -> int:
-        """The number of the one who writes now; 0 before anybody has."""
-        return self.txns.get(WRITER_APP, 0)
-
-    def require_sound(self) -> None:
-        if self.protocol is not None:
-            check_protocol(self.protocol)
-
-    def apply(self, version: int, actions: Sequence[Action]) -> Changes:
-        changes = Changes(commits=1)
-        for action in actions:
-            if action.protocol is not None:
-                self.protocol = action.protocol
-            elif action.metaData is not None:
-                self.metadata = action.metaData
-            elif action.txn is not None:
-                self.txns[action.txn.appId] = action.txn.version
-            elif action.remove is not None:
-                self.tombstones[action.remove.path] = action.remove.deletionTimestamp or 0
-                if self.live.pop(action.remove.path, None) is not None:
-                    changes.removed.add(action.remove.path)
-        for action in actions:  # in one commit a file may leave the table and another come in its place
-            if action.add is not None:
-                self.live[action.add.path] = action.add
-        self.version = version
-        return changes
-
-
-class _LedgerLog(CommitLog[LedgerState]):
-    def empty_state(self) -> LedgerState:
-        return LedgerState()
-
-    def checkpoint_actions(self) -> list[Action]:
-        state, since_ms = self.state, self._clock.now_ms() - OUT_OF_USE_MS
-        while state.tombstones and next(iter(state.tombstones.values())) < since_ms:
-            state.tombstones.popitem(last=False)
-        actions = [Action(protocol=state.protocol), Action(metaData=state.metadata)]
-        actions += [Action(txn=Txn(app, version)) for app, version in state.txns.items()]
-        actions += [Action(add=msgspec.structs.replace(add, dataChange=False)) for add in state.live.values()]
-        actions += [Action(remove=Remove(path, False, removed_ms)) for path, removed_ms in state.tombstones.items()]
-        return actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +54,7 @@ class Ledger:
         self._schema = schema
         self._clock = clock
         self._run = run
-        self._log = _LedgerLog(store, name, clock)
+        self._log = RowLog(store, name, clock, out_of_use_ms=OUT_OF_USE_MS)
         self._epoch = 0
         self._held: dict[str, pa.Table] = {}  # small files of our own: a rewrite need not read them back
         self._log.on_changes = self._changed
@@ -129,7 +64,7 @@ class Ledger:
     def files(self) -> list[LedgerFile]:
         """The table's files, oldest rows first."""
         live = self._log.state.live
-        return [LedgerFile(path, _row_count(live[path]), live[path].size) for path in sorted(live)]
+        return [LedgerFile(path, rows_in(live[path]), live[path].size) for path in sorted(live)]
 
     async def exists(self) -> bool:
         await self._follow()
@@ -140,17 +75,17 @@ class Ledger:
         await self._follow()
         while True:
             state, now_ms = self._log.state, self._clock.now_ms()
-            epoch = state.epoch + 1
+            epoch = _epoch_of(state) + 1
             commit_id = drafts.new_commit_id()
             actions = [
                 drafts.commit_info(commit_id, "CLAIM", now_ms, parameters={"epoch": str(epoch)}),
-                *(self._terms(now_ms) if state.metadata is None else ()),
+                *(self._log.terms(self._schema) if state.metadata is None else ()),
                 Action(txn=Txn(WRITER_APP, epoch)),
             ]
-            before, fresh = state.epoch, state.metadata is None
+            before, fresh = _epoch_of(state), state.metadata is None
 
-            def holds(now: LedgerState, before: int = before, fresh: bool = fresh) -> bool:
-                return now.epoch == before and (now.metadata is None) == fresh
+            def holds(now: RowState, before: int = before, fresh: bool = fresh) -> bool:
+                return _epoch_of(now) == before and (now.metadata is None) == fresh
 
             try:
                 await self._commit(DraftOn(commit_id, actions, holds))
@@ -175,7 +110,7 @@ class Ledger:
             commit_id, "APPEND", self._clock.now_ms(), blind=True, metrics={"numOutputRows": str(rows.num_rows)}
         )
         epoch = self._epoch
-        draft: DraftOn[LedgerState] = DraftOn(commit_id, [info, Action(add=add)], lambda now: now.epoch == epoch)
+        draft: DraftOn[RowState] = DraftOn(commit_id, [info, Action(add=add)], lambda now: _epoch_of(now) == epoch)
         await self._commit(draft, add)
 
     async def rewrite(
@@ -190,7 +125,7 @@ class Ledger:
             return False
         rows = await self._run(lambda: make(pa.concat_tables(tables)))
         commit_id, now_ms, epoch = drafts.new_commit_id(), self._clock.now_ms(), self._epoch
-        removes = [Action(remove=Remove(file.path, False, now_ms, True, {}, file.bytes)) for file in files]
+        removes = [Action(remove=remove_of_rows(file.path, file.bytes, now_ms)) for file in files]
         adds = []
         if rows.num_rows:
             adds.append(await self._write(_first_key(files[0].path), rows, commit_id, data_change=False))
@@ -198,13 +133,13 @@ class Ledger:
         info = drafts.commit_info(commit_id, "COMPACT", now_ms, metrics=metrics)
         actions = [info, *removes, *(Action(add=add) for add in adds)]
 
-        def holds(now: LedgerState) -> bool:
-            return (not claimed or now.epoch == epoch) and all(file.path in now.live for file in files)
+        def holds(now: RowState) -> bool:
+            return (not claimed or _epoch_of(now) == epoch) and all(file.path in now.live for file in files)
 
         try:
             await self._commit(DraftOn(commit_id, actions, holds), *adds)
         except Fenced:
-            if claimed and self._log.state.epoch != epoch:
+            if claimed and _epoch_of(self._log.state) != epoch:
                 raise
             return False
         return True
@@ -212,14 +147,14 @@ class Ledger:
     async def cut_log(self) -> None:
         """Write a checkpoint and let go of what is out of use, when it is time to."""
         if self._log.state.version - self._log.checkpoint_version >= CHECKPOINT_COMMITS:
-            await self._doing("a checkpoint of", self._log.checkpoint())
+            await self._log.doing("a checkpoint of", self._log.checkpoint())
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._cleaned_ms >= CLEAN_INTERVAL_MS and self._log.checkpoint_version >= 0:
             self._cleaned_ms = now_ms
-            await self._doing("cleaning", self._log.clean_log(before_ms=self._clock.now_ms() - OUT_OF_USE_MS))
+            await self._log.doing("cleaning", self._log.clean())
 
     async def _follow(self) -> None:
-        await self._doing("reading", self._log.refresh())
+        await self._log.doing("reading", self._log.refresh())
         self._log.state.require_sound()
 
     def _changed(self, changes: Changes) -> None:
@@ -230,58 +165,36 @@ class Ledger:
         """None if one of the files is gone, because another process rewrote it."""
         missing = [path for path in paths if path not in self._held]
         reads = asyncio.gather(*(self._store.get(self._log.path(path)) for path in missing))
-        data = dict(zip(missing, await self._doing("reading", reads), strict=True))
-        if None in data.values():
+        found = zip(missing, await self._log.doing("reading", reads), strict=True)
+        data = {path: content for path, content in found if content is not None}
+        if len(data) < len(missing):
             return None
-        names, schema = self._schema.names, self._schema
-
-        def decoded(path: str) -> pa.Table:
-            return pq.read_table(pa.BufferReader(data[path])).select(names).cast(schema)
-
         held = dict(self._held)
         tables: list[pa.Table] = await self._run(
-            lambda: [held[path] if path in held else decoded(path) for path in paths]
+            lambda: [held[path] if path in held else decode_rows(data[path], self._schema) for path in paths]
         )
         return tables
 
     async def _write(self, first_key: int, rows: pa.Table, commit_id: str, *, data_change: bool) -> Add:
-        data: pa.Buffer = await self._run(lambda: _encode(rows))
+        data: pa.Buffer = await self._run(lambda: encode_rows(rows))
         path = f"{first_key:020d}-{commit_id}.parquet"
-        await self._doing("writing", self._store.put(self._log.path(path), data))
+        await self._log.doing("writing", self._store.put(self._log.path(path), data))
         if rows.num_rows <= HELD_ROWS_MAX:
             self._held[path] = rows
-        stats = msgspec.json.encode({"numRecords": rows.num_rows}).decode()
-        return Add(path, {}, data.size, self._clock.now_ms(), data_change, stats)
+        return add_of_rows(path, rows.num_rows, data.size, self._clock.now_ms(), data_change=data_change)
 
-    async def _commit(self, draft: DraftOn[LedgerState], *written: Add) -> None:
+    async def _commit(self, draft: DraftOn[RowState], *written: Add) -> None:
+        landed = False
         try:
-            await self._doing("a commit to", self._log.commit(draft))
+            await self._log.doing("a commit to", self._log.commit(draft))
+            landed = True
         except Stale:
-            for add in written:
-                self._held.pop(add.path, None)
             await self._store.delete([self._log.path(add.path) for add in written])
             raise Fenced(self.name) from None
-
-    async def _doing(self, what: str, work: Awaitable[T]) -> T:
-        try:
-            return await work
-        except (StoreUnavailable, StoreRefused, OutcomeUnknown) as error:
-            raise storage_error(error, f"{what} {self.name}") from error
-
-    def _terms(self, now_ms: int) -> list[Action]:
-        fields = [drafts.schema_field(each.name, _DELTA_TYPES[each.type]) for each in self._schema]
-        metadata = Metadata(
-            id=str(uuid.uuid4()),
-            schemaString=msgspec.json.encode({"type": "struct", "fields": fields}).decode(),
-            partitionColumns=[],
-            configuration={
-                "delta.enableDeletionVectors": "false",
-                "delta.logRetentionDuration": f"interval {OUT_OF_USE_MS // 1000} seconds",
-                "delta.deletedFileRetentionDuration": f"interval {OUT_OF_USE_MS // 1000} seconds",
-            },
-            createdTime=now_ms,
-        )
-        return [Action(protocol=Protocol(minReaderVersion=1, minWriterVersion=2)), Action(metaData=metadata)]
+        finally:
+            if not landed:  # or nobody can say: then whoever wants the rows finds them in the file
+                for add in written:
+                    self._held.pop(add.path, None)
 
 
 def plan_fold(rows_by_file: Sequence[int], files_max: int) -> int:
@@ -300,19 +213,10 @@ def plan_fold(rows_by_file: Sequence[int], files_max: int) -> int:
     return taken
 
 
-def _encode(rows: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd")
-    return sink.getvalue()
-
-
 def _first_key(path: str) -> int:
     return int(path.split("-", 1)[0])
 
 
-class _Stats(msgspec.Struct):
-    numRecords: int = 0
-
-
-def _row_count(add: Add) -> int:
-    return msgspec.json.decode(add.stats or "{}", type=_Stats).numRecords
+def _epoch_of(state: RowState) -> int:
+    """The number of the one who writes now; 0 before anybody has."""
+    return state.txns.get(WRITER_APP, 0)

@@ -26,7 +26,10 @@ T = TypeVar("T")
 RowsKey: TypeAlias = tuple[str, int, tuple[str, ...]]
 
 FOOTER_GUESS_BYTES = 64 * 1024
-FOOTERS_MAX = 4096
+# What a footer costs in memory, as measured: pyarrow's own account of the file, and of each row group with its columns.
+FOOTER_BYTES = 8 * 1024
+FOOTER_BYTES_PER_GROUP = 7 * 1024
+FOOTERS_BYTES_MAX = 32 * 1024 * 1024
 # Nobody reads ahead while so many row groups are being read already.
 READINGS_MAX = 16
 
@@ -51,11 +54,21 @@ class Footer:
     groups: tuple[RowGroup, ...]
     file_bytes: int
 
+    @property
+    def held_bytes(self) -> int:
+        return FOOTER_BYTES + FOOTER_BYTES_PER_GROUP * len(self.groups)
+
 
 class SegmentReader:
     """Shared by all topics of a process. Decoding happens in the executor, or in place where there is none."""
 
-    def __init__(self, store: Store, executor: Executor | None, cache_bytes_max: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor | None,
+        cache_bytes_max: int,
+        footers_bytes_max: int = FOOTERS_BYTES_MAX,
+    ) -> None:
         self._store = store
         self._executor = executor
         self._footers: OrderedDict[str, Footer] = OrderedDict()
@@ -65,6 +78,8 @@ class SegmentReader:
         self._aheads: dict[str, asyncio.Task[None]] = {}
         self._rows_bytes = 0
         self._cache_bytes_max = cache_bytes_max
+        self._footers_bytes = 0
+        self._footers_bytes_max = footers_bytes_max
 
     async def footer(self, path: str, file_bytes: int) -> Footer:
         """What a file says of its row groups: read once, however many wait for it."""
@@ -90,9 +105,14 @@ class SegmentReader:
     def _footer_was_read(self, path: str, reading: asyncio.Task[Footer]) -> None:
         del self._footer_readings[path]
         if not reading.cancelled() and reading.exception() is None:
-            self._footers[path] = reading.result()
-            if len(self._footers) > FOOTERS_MAX:
-                self._footers.popitem(last=False)
+            self._remember_footer(path, reading.result())
+
+    def _remember_footer(self, path: str, footer: Footer) -> None:
+        self._footers[path] = footer
+        self._footers_bytes += footer.held_bytes
+        while self._footers_bytes > self._footers_bytes_max and self._footers:
+            _, oldest = self._footers.popitem(last=False)
+            self._footers_bytes -= oldest.held_bytes
 
     def read_ahead(self, path: str, file_bytes: int, columns: Sequence[str], bytes_wanted: int) -> None:
         """Begin to read the first row groups of a file that a reader will come to next, as far as there is room."""

@@ -1,14 +1,14 @@
 """What a topic's table says now: the sum of the actions of its log.
 
 `apply` is the only way in, for a checkpoint, for a commit of our own and for one of another process, so that a state
-that was followed equals one that was opened. What another writer did that a topic can't live with is kept as a fault
-and not raised here, because a later commit may mend it. Pure: it neither reads nor writes a store.
+that was followed equals one that was opened; only the removed files of a checkpoint come beside it, as columns. What
+another writer did that a topic can't live with is kept as a fault and not raised here, because a later commit may mend
+it. Pure: it neither reads nor writes a store.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ import msgspec
 
 from lakelog.config import TopicConfig
 from lakelog.delta.actions import PRODUCERS_TAG, Action, Metadata, Protocol, Remove, segment_of
+from lakelog.delta.tombstones import Tombstones
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes, in_order
 from lakelog.model.segment import Segment
@@ -98,7 +99,7 @@ class TableState:
         self.live: dict[str, Segment] = {}
         self.foreign: dict[str, str] = {}  # live files that no writer of ours vouches for, and what they lack
         # Files that have left the table, and when, as long as readers of an older snapshot may hold on to them.
-        self.tombstones: OrderedDict[str, int] = OrderedDict()
+        self.tombstones = Tombstones()
         self.notes_without_files: list[WrittenBatch] = []  # they stand in the table's properties
         self._bad_terms: str | None = None
         self._on_object_store = on_object_store
@@ -148,11 +149,6 @@ class TableState:
         changes.commits += 1
         return changes
 
-    def forget_removed_before(self, time_ms: int) -> None:
-        """Let go of tombstones that are older. They stand in the order of their times, but for clocks that differ."""
-        while self.tombstones and next(iter(self.tombstones.values())) < time_ms:
-            self.tombstones.popitem(last=False)
-
     def _apply_terms(self, actions: Sequence[Action], changes: Changes) -> None:
         terms = [action for action in actions if action.protocol is not None or action.metaData is not None]
         if not terms:
@@ -192,12 +188,17 @@ class TableState:
             check_protocol(self.protocol)
 
     def _apply_files(self, actions: Sequence[Action], changes: Changes) -> None:
-        for action in actions:
-            if action.remove is not None:
-                self._apply_remove(action.remove, changes)
+        removes = [action.remove for action in actions if action.remove is not None]
+        for remove in removes:
+            self._apply_remove(remove, changes)
+        if removes:
+            # Here too, by the time of the commits, for those who follow a busy table and write no checkpoint of it.
+            latest_ms = max(remove.deletionTimestamp or 0 for remove in removes)
+            self.tombstones.forget_before(latest_ms - self.config.file_delete_delay_ms)
         added = self._segments_added(actions)
         # Asked before any mark moves: files that lie below it hold records that were there before.
         new = [segment for segment in added if not self.reaches(segment.partition, segment.end_offset)]
+        self._bury_no_longer(actions, new, changes)
         for action in actions:
             if action.txn is not None:
                 self._apply_txn(action.txn.appId, action.txn.version)
@@ -234,10 +235,16 @@ class TableState:
         if self._take_out(remove.path):
             changes.removed.add(remove.path)
             changes.records_removed |= remove.dataChange
-        removed_ms = remove.deletionTimestamp or 0
-        self.tombstones[remove.path] = removed_ms
-        # Here too, by the time of the commits, for those who follow a busy table and never write a checkpoint of it.
-        self.forget_removed_before(removed_ms - self.config.file_delete_delay_ms)
+        self.tombstones.put(remove.path, remove.deletionTimestamp or 0)
+
+    def _bury_no_longer(self, actions: Sequence[Action], new: Sequence[Segment], changes: Changes) -> None:
+        """Files may come back, as RESTORE has them do, but none that holds records which nobody had before: so appends
+        are not looked up. Under other terms offsets may have begun anew.
+        """
+        fresh = set() if changes.metadata else {segment.path for segment in new}
+        back = [action.add.path for action in actions if action.add is not None and action.add.path not in fresh]
+        if back and len(self.tombstones):
+            self.tombstones.discard(back)
 
     def cleaned_up_to(self, partition: int) -> int:
         """Below this offset compaction may have taken records away."""
@@ -245,7 +252,6 @@ class TableState:
 
     def _take_out(self, path: str) -> bool:
         """Whether the file was in the table."""
-        self.tombstones.pop(path, None)
         segment = self.live.pop(path, None)
         if segment is not None:
             self.partitions[segment.partition].discard(segment)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,9 +24,11 @@ import pyarrow as pa
 from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from lakelog.delta.endpoints import given_endpoint, s3_endpoint
 from lakelog.delta.staged_file import StagedFile, create_file, put_file
 from lakelog.errors import ErrorCode, LakelogError
 
+GETS_AT_ONCE = 32
 DELETES_AT_ONCE = 1000
 WRITER_BUFFER_BYTES = 8 * 1024 * 1024
 # So little is read from a disk and written to it in place: handing it to a thread costs several times as much.
@@ -33,7 +36,9 @@ IN_PLACE_BYTES = 64 * 1024
 # One write that took longer than this has the next ones done in threads, for so long.
 SLOW_WRITE_SECONDS = 0.005
 SLOW_FOR_SECONDS = 1.0
-
+# A failure that may pass is tried again by whoever has something to do until a deadline. Below that stands only what
+# hides a request that went astray.
+RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}
 
 T = TypeVar("T")
 
@@ -71,6 +76,10 @@ class Store(Protocol):
 
     async def get(self, path: str) -> bytes | None:
         """The whole file, or None if it is not there."""
+        ...
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        """The same of several files, in their order, and without holding up anybody who does something else."""
         ...
 
     async def put(self, path: str, data: bytes | pa.Buffer) -> None:
@@ -133,14 +142,16 @@ _shared_memory: dict[str, MemoryStore] = {}
 
 
 def _remote(url: str, options: dict[str, str]) -> Any:
-    endpoint = options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
-    if endpoint and url.startswith("s3"):
-        options.setdefault("endpoint", endpoint)
     client: dict[str, Any] = {"timeout": "30s", "connect_timeout": "5s"}
-    if endpoint.startswith("http://"):
+    endpoint = given_endpoint(options)
+    if endpoint is None and url.startswith("s3") and (endpoint := s3_endpoint(options)) is not None:
+        options["endpoint"] = endpoint
+    if endpoint is not None and endpoint.startswith("http://"):
         client["allow_http"] = True
     try:
-        return from_url(url, config=options or None, client_options=client)  # type: ignore[call-overload]
+        return from_url(  # type: ignore[call-overload]
+            url, config=options or None, client_options=client, retry_config=RETRIES
+        )
     except Exception as error:
         raise LakelogError(ErrorCode.INVALID_CONFIG, f"warehouse {url!r}: {error}") from error
 
@@ -159,6 +170,15 @@ class ObjectStore:
                 return bytes(await (await obstore.get_async(self._store, path)).bytes_async())
             except FileNotFoundError:
                 return None
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        turns = asyncio.Semaphore(GETS_AT_ONCE)
+
+        async def get(path: str) -> bytes | None:
+            async with turns:
+                return await self.get(path)
+
+        return await asyncio.gather(*map(get, paths))
 
     async def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with _translated(path):
@@ -253,6 +273,9 @@ class LocalDisk(ObjectStore):
                 return _read_and_close(file)
             return await asyncio.to_thread(_read_and_close, file)
 
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return await asyncio.to_thread(lambda: [self._read(path) for path in paths])
+
     async def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with _translated(path):
             await self._write(data, lambda: put_file(self._place(path), data, fsync=self._fsync))
@@ -305,6 +328,13 @@ class LocalDisk(ObjectStore):
                     told = file.stat()
                     path = file.relative_to(self._root).as_posix()
                     yield StoredFile(path, told.st_size, int(told.st_mtime * 1000))
+
+    def _read(self, path: str) -> bytes | None:
+        with _translated(path):
+            try:
+                return _read_and_close(open(self._place(path), "rb", buffering=0))
+            except FileNotFoundError:
+                return None
 
     def _place(self, path: str) -> str:
         return f"{self._prefix}/{path}"

@@ -14,24 +14,27 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from lakelog.clock import Clock
-from lakelog.delta.actions import Action, decode_commit, encode_commit
+from lakelog.clock import NEVER, Clock, Moment
+from lakelog.delta.actions import Action, decode_commit, encode_commit, removed_paths
 from lakelog.delta.checkpoint import (
     LAST_CHECKPOINT,
+    Checkpoint,
     LastCheckpoint,
-    actions_of,
+    checkpoint_of,
     decode_checkpoint,
     decode_hint,
     encode_checkpoint,
 )
 from lakelog.delta.state import Changes, TableState
 from lakelog.delta.store import Store, StoredFile, StoreUnavailable
+from lakelog.delta.tombstones import Tombstones
 from lakelog.errors import ErrorCode, LakelogError
 
 # How long the next version is believed to be free without looking at the last checkpoint. Shorter than the shortest
@@ -42,6 +45,9 @@ LOG_KEPT_LEAST_MS = 2 * STALE_AFTER_MS
 RETRY_FIRST_MS = 20
 RETRY_MOST_MS = 2_000
 READ_AHEAD = 16
+# So much of the log is read at a time when it is cleaned.
+CLEANED_FILES_MOST = 512
+CLEANED_BYTES_MOST = 4 * 1024 * 1024
 NOT_OURS = 1 << 62  # in the place of a version that a file's name does not have
 
 
@@ -57,6 +63,7 @@ class LogState(Protocol):
     """What the actions of a log add up to."""
 
     version: int
+    tombstones: Tombstones
 
     @property
     def live(self) -> Mapping[str, object]:
@@ -103,15 +110,15 @@ class CommitLog(ABC, Generic[S]):
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._lock = asyncio.Lock()
-        self._seen_ms = float("-inf")
+        self.seen = NEVER
 
     @abstractmethod
     def empty_state(self) -> S:
         """What a table says of which nothing has been read."""
 
     @abstractmethod
-    def checkpoint_actions(self) -> list[Action]:
-        """The state as actions; applying them to an empty one gives it back."""
+    def checkpoint_content(self) -> Checkpoint:
+        """The state as it is; taking it into an empty one gives it back."""
 
     def path(self, inside: str) -> str:
         return f"{self.name}/{inside}"
@@ -121,16 +128,16 @@ class CommitLog(ABC, Generic[S]):
     @property
     def seen_ago_ms(self) -> float:
         """How long ago the state was known to be the newest there is."""
-        return self._clock.monotonic_ms() - self._seen_ms
+        return self.seen.ago_ms(self._clock)
 
     async def refresh(self, *, max_age_ms: float = 0) -> None:
         """Take in what others committed, unless that was done within `max_age_ms`."""
         if self.seen_ago_ms <= max_age_ms and self.state.version >= 0:
             return
-        asked_ms = self._clock.monotonic_ms()
+        asked = Moment.of(self._clock)
         async with self._lock:
             # While we waited for the lock its holder may have done it.
-            if self._seen_ms < asked_ms:
+            if self.seen.monotonic_ms < asked.monotonic_ms:
                 await self._catch_up()
 
     async def _catch_up(self) -> None:
@@ -139,7 +146,7 @@ class CommitLog(ABC, Generic[S]):
             hint = await self._hint()
             if hint is not None and hint.version > self.state.version:
                 await self._load(hint)
-        asked_ms = self._clock.monotonic_ms()
+        asked = Moment.of(self._clock)
         window = 1  # mostly there is nothing new, and one look tells
         while True:
             first = self.state.version + 1
@@ -155,17 +162,19 @@ class CommitLog(ABC, Generic[S]):
         # The newest commit is always there. If ours is not, the log went on and was cleaned, whatever the hint says.
         if self.state.version < 0 or (slept and await self._read(commit_path(self.state.version)) is None):
             await self._load_without_hint()
-        self._seen_ms = asked_ms
+        self.seen = asked
 
     async def _load(self, checkpoint: LastCheckpoint) -> None:
-        actions: list[Action] = []
+        parts: list[bytes] = []
         for path in checkpoint.paths:
             data = await self._read(path)
             if data is None:
                 return  # cleaned meanwhile; a newer one will be found the next time
-            actions += await asyncio.to_thread(decode_checkpoint, data)
+            parts.append(data)
+        content = await asyncio.to_thread(decode_checkpoint, parts)
         state = self.empty_state()
-        changes = state.apply(checkpoint.version, actions)
+        state.tombstones.extend(content.removed)
+        changes = state.apply(checkpoint.version, content.actions)
         self.state = state
         self.checkpoint_version = checkpoint.version
         self.on_changes(changes)
@@ -193,8 +202,13 @@ class CommitLog(ABC, Generic[S]):
         return await self.store.get(self.path(path))
 
     def _decoded(self, commit: bytes) -> list[Action]:
-        try:
+        with self._reading_log():
             return decode_commit(commit)
+
+    @contextmanager
+    def _reading_log(self) -> Iterator[None]:
+        try:
+            yield
         except msgspec.DecodeError as error:
             raise LakelogError(
                 ErrorCode.UNSUPPORTED_TABLE, f"the log of {self.name!r} is not Delta's: {error}"
@@ -217,15 +231,16 @@ class CommitLog(ABC, Generic[S]):
                 await self._catch_up()
             while draft.holds(self._sound_state()):
                 version = self.state.version + 1
-                started_ms = self._clock.monotonic_ms()
+                started = Moment.of(self._clock)
                 winner = await self._put(version, data, draft.commit_id)
                 if winner is not None:
                     self._apply(version, winner)
                     continue
-                if self._clock.monotonic_ms() - started_ms > STALE_AFTER_MS:
+                # Asked again: the process may have slept at any step since.
+                if self.seen_ago_ms > STALE_AFTER_MS:
                     await self._make_sure(version)
                 self._apply(version, draft.actions)
-                self._seen_ms = started_ms
+                self.seen = started
                 return version
         raise Stale(self.name)
 
@@ -235,31 +250,35 @@ class CommitLog(ABC, Generic[S]):
         return self.state
 
     async def _put(self, version: int, data: bytes, commit_id: str) -> list[Action] | None:
-        """None when the version is ours now, else the actions of whoever has it."""
+        """None when the version is ours now, else the actions of whoever has it. Whatever the store does, it ends."""
         path = self.path(commit_path(version))
-        deadline_ms = self._clock.monotonic_ms() + self._commit_timeout_ms
+        trouble = StoreUnavailable(f"{path}: no reply")
         pause_ms = float(RETRY_FIRST_MS)
-        while True:
-            try:
-                if await self.store.create(path, data):
-                    return None
-                existing = await self.store.get(path)
-                if existing is not None:
-                    actions = self._decoded(existing)
-                    return None if _id_of(actions) == commit_id else actions
-            except StoreUnavailable as error:
-                if self._clock.monotonic_ms() + pause_ms > deadline_ms:
-                    raise OutcomeUnknown(str(error)) from error
-            await asyncio.sleep(random.uniform(0.5, 1.0) * pause_ms / 1000)
-            pause_ms = min(pause_ms * 2, RETRY_MOST_MS)
+        try:
+            async with asyncio.timeout(self._commit_timeout_ms / 1000):
+                while True:
+                    try:
+                        if await self.store.create(path, data):
+                            return None
+                        existing = await self.store.get(path)
+                        if existing is not None:
+                            actions = self._decoded(existing)
+                            return None if _id_of(actions) == commit_id else actions
+                        trouble = StoreUnavailable(f"{path} is taken, and not there to be read")
+                    except StoreUnavailable as error:
+                        trouble = error
+                    await asyncio.sleep(random.uniform(0.5, 1.0) * pause_ms / 1000)
+                    pause_ms = min(pause_ms * 2, RETRY_MOST_MS)
+        except TimeoutError:
+            raise OutcomeUnknown(str(trouble)) from trouble
 
     async def _make_sure(self, version: int) -> None:
-        """A put that took so long may have filled a version that was cleaned away meanwhile: then it counts for
-        nothing. Or others have built upon it. Nobody can tell any more, so its files must not be dropped.
+        """A put by what was known so long ago may have filled a version that was cleaned away meanwhile: then it counts
+        for nothing. Or others have built upon it. Nobody can tell any more, so its files must not be dropped.
         """
         hint = await self._hint()
         if hint is not None and hint.version >= version:
-            self._seen_ms = float("-inf")  # whoever comes next starts from that checkpoint
+            self.seen = NEVER  # whoever comes next starts from that checkpoint
             raise OutcomeUnknown(f"version {version} was put, and the log has been cut beyond it since")
 
     # -- keeping the log short ---------------------------------------------------------------------------------
@@ -267,9 +286,9 @@ class CommitLog(ABC, Generic[S]):
     async def checkpoint(self) -> None:
         """Write what the table says now as a checkpoint and point readers to it."""
         # Of the sound state alone: files that are not ours would be missing in it.
-        version, actions = self._sound_state().version, self.checkpoint_actions()
-        data = await asyncio.to_thread(encode_checkpoint, actions)
-        hint = LastCheckpoint(version, size=len(actions))
+        version, content = self._sound_state().version, self.checkpoint_content()
+        data = await asyncio.to_thread(encode_checkpoint, content)
+        hint = LastCheckpoint(version, size=len(content))
         await self.store.put(self.path(hint.paths[0]), data)
         await self.store.put(self.path(LAST_CHECKPOINT), msgspec.json.encode(hint))
         self.checkpoint_version = version
@@ -277,31 +296,37 @@ class CommitLog(ABC, Generic[S]):
     async def clean_log(self, *, before_ms: int) -> int:
         """Delete commits and checkpoints that are older and no longer needed, and the files that those commits removed.
 
-        A removed file so lives exactly as long as the commit that removed it.
+        A removed file so lives exactly as long as the commit that removed it. That is longer than the state remembers
+        it, so the commits are asked.
         """
         old = await self._covered(before_ms)
-        await self.store.delete(await self._removed_by(old))
-        await self.store.delete([file.path for file in old])
+        for window in _windows(old):
+            await self._delete_removed_by(window)
+            await self.store.delete([file.path for file in window])
         return len(old)
 
     async def delete_removed_files(self) -> None:
         """Delete what the commits up to the checkpoint removed, and leave the commits to those who follow them."""
-        await self.store.delete(await self._removed_by(await self._covered(1 << 62)))
+        for window in _windows(await self._covered(1 << 62)):
+            await self._delete_removed_by(window)
 
     async def _covered(self, before_ms: int) -> list[StoredFile]:
-        """Log files that are older, and that the checkpoint stands for."""
-        kept_from = self.checkpoint_version
-        files = await self._log_files()
-        return [file for file in files if file.modified_ms < before_ms and _version_of(file.path) < kept_from]
+        """Log files that are older, and that the checkpoint stands for; the oldest first."""
+        kept_from, files = self.checkpoint_version, await self._log_files()
 
-    async def _removed_by(self, log_files: list[StoredFile]) -> list[str]:
-        doomed: list[str] = []
-        for file in log_files:
-            if file.path.endswith(".json"):
-                data = await self.store.get(file.path)
-                removals = [a.remove.path for a in self._decoded(data or b"") if a.remove is not None]
-                doomed += [self.path(path) for path in removals if path not in self.state.live]
-        return doomed
+        def covered() -> list[StoredFile]:
+            return [file for file in files if file.modified_ms < before_ms and _version_of(file.path) < kept_from]
+
+        return await asyncio.to_thread(covered)  # there may be hundreds of thousands
+
+    async def _delete_removed_by(self, log_files: Sequence[StoredFile]) -> None:
+        commits = await self.store.get_many([file.path for file in log_files if file.path.endswith(".json")])
+        removed = await asyncio.to_thread(self._removed_by, commits)
+        await self.store.delete([self.path(path) for path in removed if path not in self.state.live])
+
+    def _removed_by(self, commits: Sequence[bytes | None]) -> list[str]:
+        with self._reading_log():
+            return [path for commit in commits if commit is not None for path in removed_paths(commit)]
 
 
 class Table(CommitLog[TableState]):
@@ -310,15 +335,29 @@ class Table(CommitLog[TableState]):
     def empty_state(self) -> TableState:
         return TableState(on_object_store=self.store.on_object_store)
 
-    def checkpoint_actions(self) -> list[Action]:
-        self.state.forget_removed_before(self._clock.now_ms() - self.state.config.file_delete_delay_ms)
-        return actions_of(self.state)
+    def checkpoint_content(self) -> Checkpoint:
+        self.state.tombstones.forget_before(self._clock.now_ms() - self.state.config.file_delete_delay_ms)
+        return checkpoint_of(self.state)
 
 
 def _version_of(path: str) -> int:
     """The version of a log file, or one that no cleaning reaches for files that are not ours to clean."""
     stem = path.rsplit("/", 1)[-1].split(".", 1)[0]
     return int(stem) if len(stem) == 20 and stem.isdigit() else NOT_OURS
+
+
+def _windows(files: Sequence[StoredFile]) -> Iterator[list[StoredFile]]:
+    """All of them, in their order, some at a time."""
+    window: list[StoredFile] = []
+    size = 0
+    for file in files:
+        if window and (len(window) >= CLEANED_FILES_MOST or size + file.size > CLEANED_BYTES_MOST):
+            yield window
+            window, size = [], 0
+        window.append(file)
+        size += file.size
+    if window:
+        yield window
 
 
 def _id_of(actions: list[Action]) -> str | None:

@@ -3,16 +3,34 @@
 Files are what a commit costs: disk blocks, PUT requests, log entries. A token bucket counts the small ones. A burst
 goes through at the latency of one commit; after it, a topic writes `files_per_second` small files and gathers more
 records into each. Files of SMALL_FILE_BYTES and more cost what their bytes cost and are not counted.
+
+On a disk, files of MEDIUM_FILE_BYTES count in part: a client that waits for a few replies at a time sends no more until
+they come, so to wait for more would make it slower and its files no larger. On an object store every file is a paid
+request, and counts.
 """
 
 from __future__ import annotations
 
 BURST_FILES = 512
 SMALL_FILE_BYTES = 1024 * 1024
+MEDIUM_FILE_BYTES = 64 * 1024
+MEDIUM_PRICE = 1 / 4
+
+
+def price(file_bytes: float, *, every_file_is_paid: bool) -> float:
+    """As how many small files one of this size counts."""
+    if file_bytes >= SMALL_FILE_BYTES:
+        return 0.0
+    return MEDIUM_PRICE if file_bytes >= MEDIUM_FILE_BYTES and not every_file_is_paid else 1.0
+
+
+def cheaper_from(file_bytes: float, *, every_file_is_paid: bool) -> int:
+    """From which size on a file would cost less than one of this size does."""
+    return MEDIUM_FILE_BYTES if file_bytes < MEDIUM_FILE_BYTES and not every_file_is_paid else SMALL_FILE_BYTES
 
 
 class CommitBudget:
-    """A token bucket that may fall below zero: a commit of many files is paid off before the next one."""
+    """A token bucket that may fall below zero: a commit that cost more than was thought is paid off before the next."""
 
     __slots__ = ("_filled_ms", "_tokens", "files_per_second")
 
@@ -21,16 +39,16 @@ class CommitBudget:
         self._tokens = float(BURST_FILES)
         self._filled_ms = now_ms
 
-    def wait_ms(self, now_ms: float) -> float:
-        """How long the next commit has to wait; 0 when it may go now."""
+    def wait_ms(self, files: float, now_ms: float) -> float:
+        """How long a commit that will cost as much as so many small files has to wait; 0 when it may go now."""
         self._fill(now_ms)
-        if self._tokens >= 1:
-            return 0.0
-        return (1 - self._tokens) * 1000 / self.files_per_second
+        missing = min(files, BURST_FILES) - self._tokens
+        return missing * 1000 / self.files_per_second if files and missing > 0 else 0.0
 
-    def spend(self, small_files: int, now_ms: float) -> None:
+    def spend(self, files: float, now_ms: float) -> None:
+        """A commit was made that cost as much as so many small files."""
         self._fill(now_ms)
-        self._tokens -= small_files
+        self._tokens -= files
 
     def _fill(self, now_ms: float) -> None:
         gained = (now_ms - self._filled_ms) * self.files_per_second / 1000

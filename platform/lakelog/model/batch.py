@@ -29,7 +29,7 @@ RECORD_SCHEMA = pa.schema(
 )
 STORED_SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False), *RECORD_SCHEMA])
 
-# What a record costs in a reply beside its key, value and headers: its offset and its timestamp.
+# What a record costs beside its key, value and headers, in a reply and on its way in: its offset and its timestamp.
 RECORD_OVERHEAD_BYTES = 16
 # Arrow's binary columns end at 2 GiB; a request is refused well before.
 RECORDS_MAX = 10_000_000
@@ -123,6 +123,13 @@ def combine(requests: Sequence[AnyRecords]) -> Records:
         size_bytes=sum(request.size_bytes for request in requests),
         partitions=_combined_partitions(requests),
     )
+
+
+def held_bytes(records: AnyRecords) -> int:
+    """What records take up in memory, about. A million of them without a byte of payload are not nothing, nor is one
+    with a million empty headers.
+    """
+    return records.size_bytes + RECORD_OVERHEAD_BYTES * (len(records) + _header_count(records))
 
 
 def microseconds(timestamps: pa.Array) -> Int64s:
@@ -275,6 +282,12 @@ def _total_length(array: pa.Array) -> int:
         return 0
     offsets = _offsets_of(array)
     return int(offsets[-1]) - int(offsets[0])
+
+
+def _header_count(records: AnyRecords) -> int:
+    if isinstance(records, ListRecords):
+        return sum(map(len, filter(None, records.headers or ())))
+    return _total_length(records.batch.column("headers"))
 
 
 def _header_keys(headers: pa.Array) -> pa.Array:

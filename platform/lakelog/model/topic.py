@@ -26,6 +26,11 @@ class PartitionDescription:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
 
+    @property
+    def records(self) -> int:
+        """Offsets that are served; in a compacted topic some of them have no record any more."""
+        return self.high_watermark - self.log_start_offset
+
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:

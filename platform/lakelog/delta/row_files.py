@@ -1,0 +1,142 @@
+"""What every table of typed rows has in common, whoever writes it and for what: its state, its log, its files.
+
+Such a table has no offsets and no partitions. Who may write to it, and what its rows mean, must not be known here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelog.clock import Clock
+from lakelog.delta import drafts
+from lakelog.delta.actions import Action, Add, Metadata, Protocol, Remove, Txn
+from lakelog.delta.checkpoint import Checkpoint
+from lakelog.delta.state import Changes, check_protocol
+from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
+from lakelog.delta.table import CommitLog, OutcomeUnknown, storage_error
+from lakelog.delta.tombstones import Tombstones
+
+T = TypeVar("T")
+
+_DELTA_TYPES = {
+    pa.string(): "string",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
+
+
+class RowState:
+    """Like that of a topic, but for what rows and files mean."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
+        self.live: dict[str, Add] = {}
+        self.txns: dict[str, int] = {}
+        self.tombstones = Tombstones()
+
+    def require_sound(self) -> None:
+        if self.protocol is not None:
+            check_protocol(self.protocol)
+
+    def apply(self, version: int, actions: Sequence[Action]) -> Changes:
+        changes = Changes(commits=1)
+        for action in actions:
+            if action.protocol is not None:
+                self.protocol = action.protocol
+            elif action.metaData is not None:
+                self.metadata = action.metaData
+            elif action.txn is not None:
+                self.txns[action.txn.appId] = action.txn.version
+            elif action.remove is not None:
+                self.tombstones.put(action.remove.path, action.remove.deletionTimestamp or 0)
+                if self.live.pop(action.remove.path, None) is not None:
+                    changes.removed.add(action.remove.path)
+        for action in actions:  # in one commit a file may leave the table and another come in its place
+            if action.add is not None:
+                self.live[action.add.path] = action.add
+        self.version = version
+        return changes
+
+
+class RowLog(CommitLog[RowState]):
+    """`out_of_use_ms` is how long readers of an older snapshot have before its files and commits go."""
+
+    def __init__(self, store: Store, name: str, clock: Clock, *, out_of_use_ms: int) -> None:
+        super().__init__(store, name, clock)
+        self._out_of_use_ms = out_of_use_ms
+
+    def empty_state(self) -> RowState:
+        return RowState()
+
+    def checkpoint_content(self) -> Checkpoint:
+        state = self.state
+        state.tombstones.forget_before(self._clock.now_ms() - self._out_of_use_ms)
+        actions = [Action(protocol=state.protocol), Action(metaData=state.metadata)]
+        actions += [Action(txn=Txn(app, version)) for app, version in state.txns.items()]
+        actions += [Action(add=msgspec.structs.replace(add, dataChange=False)) for add in state.live.values()]
+        return Checkpoint(actions, state.tombstones.columns())
+
+    async def doing(self, what: str, work: Awaitable[T]) -> T:
+        """The work, whose failures are told as those of this table."""
+        try:
+            return await work
+        except (StoreUnavailable, StoreRefused, OutcomeUnknown) as error:
+            raise storage_error(error, f"{what} {self.name}") from error
+
+    async def clean(self) -> None:
+        """Let go of what is out of use. Only what a checkpoint stands for goes."""
+        await self.clean_log(before_ms=self._clock.now_ms() - self._out_of_use_ms)
+
+    def terms(self, schema: pa.Schema) -> list[Action]:
+        """What makes a table of rows, in its first commit."""
+        fields = [drafts.schema_field(each.name, _DELTA_TYPES[each.type]) for each in schema]
+        kept = f"interval {self._out_of_use_ms // 1000} seconds"
+        metadata = Metadata(
+            id=str(uuid.uuid4()),
+            schemaString=msgspec.json.encode({"type": "struct", "fields": fields}).decode(),
+            partitionColumns=[],
+            configuration={
+                "delta.enableDeletionVectors": "false",
+                "delta.logRetentionDuration": kept,
+                "delta.deletedFileRetentionDuration": kept,
+            },
+            createdTime=self._clock.now_ms(),
+        )
+        return [Action(protocol=Protocol(minReaderVersion=1, minWriterVersion=2)), Action(metaData=metadata)]
+
+
+def encode_rows(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def decode_rows(data: bytes, schema: pa.Schema) -> pa.Table:
+    return pq.read_table(pa.BufferReader(data)).select(schema.names).cast(schema)
+
+
+def add_of_rows(path: str, rows: int, size: int, now_ms: int, *, data_change: bool) -> Add:
+    return Add(path, {}, size, now_ms, data_change, msgspec.json.encode(_Stats(rows)).decode())
+
+
+def remove_of_rows(path: str, size: int, now_ms: int) -> Remove:
+    """Of a file whose rows others have taken over."""
+    return Remove(path, False, now_ms, True, {}, size)
+
+
+def rows_in(add: Add) -> int:
+    return msgspec.json.decode(add.stats or "{}", type=_Stats).numRecords
+
+
+class _Stats(msgspec.Struct):
+    numRecords: int = 0

@@ -1,0 +1,65 @@
+"""A topic that has used up its budget of small files waits, and for less if the files it is to write are larger."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from lakelog.broker import Broker
+from lakelog.clock import SystemClock
+from lakelog.log import budget
+from lakelog.log.budget import MEDIUM_FILE_BYTES, SMALL_FILE_BYTES
+from lakelog.log.stamp import Appended
+from lakelog.model.batch import Records, from_arrow
+from tests.conftest import OpenBroker
+
+# A commit to an object store may take longer than one can wait to see that there is none.
+pytestmark = pytest.mark.parametrize("warehouse", ["memory", "local"], indirect=True)
+
+
+class StoppedClock(SystemClock):
+    def monotonic_ms(self) -> float:
+        return 0.0
+
+
+@pytest.fixture(params=[False, True], ids=["a disk", "an object store"])
+async def broker(open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Broker:
+    """Its time stands still, so a budget that is used up stays so."""
+    monkeypatch.setattr(budget, "BURST_FILES", 2)
+    broker = open_broker(clock=StoppedClock())
+    monkeypatch.setattr(broker.store, "on_object_store", request.param)
+    await broker.admin.create_topic("busy", 1)
+    return broker
+
+
+def records(size: int) -> Records:
+    return from_arrow(pa.table({"value": [b"x" * size]}))
+
+
+def begin(broker: Broker, size: int) -> asyncio.Task[Appended | None]:
+    return asyncio.create_task(broker.append("busy", records(size)))
+
+
+async def waits(append: asyncio.Task[Appended | None]) -> bool:
+    return append in (await asyncio.wait([append], timeout=0.1))[1]
+
+
+async def test_small_files_wait_once_the_burst_is_over_until_they_are_not_small(broker: Broker) -> None:
+    for _ in range(budget.BURST_FILES):
+        await broker.append("busy", records(1))
+    small = begin(broker, 1)
+    assert await waits(small)
+    await broker.append("busy", records(SMALL_FILE_BYTES))
+    await small
+
+
+async def test_files_of_medium_size_count_in_part_where_a_file_is_not_a_paid_request(broker: Broker) -> None:
+    for _ in range(budget.BURST_FILES):
+        await broker.append("busy", records(MEDIUM_FILE_BYTES))
+    small, medium = begin(broker, 1), begin(broker, MEDIUM_FILE_BYTES)
+    assert await waits(medium) == broker.store.on_object_store
+    await broker.append("busy", records(SMALL_FILE_BYTES))
+    await small
+    await medium
