@@ -27,11 +27,15 @@ from consumer_groups.joining import Joining, identify
 from consumer_groups.rebalance import (
     PENDING,
     REBALANCE,
+    REVOCATION,
     SESSION,
     Deadline,
     Rebalancing,
 )
+from consumer_groups.reconciling import Reconciling
 from consumer_groups.requests import (
+    GOES_AWAY,
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteReply,
     GroupDescription,
@@ -55,11 +59,17 @@ from consumer_groups.state import (
     Group,
     GroupDeleted,
     Groups,
+    GroupType,
     Member,
     Phase,
 )
 from consumer_groups.subscription_protocol import decode_assignment
 from lakelog.errors import ErrorCode, LakelogError
+
+_ENDS_OF_MEMBERS = {
+    SESSION: "its session timed out",
+    REVOCATION: "it did not let go of partitions in the rebalance timeout",
+}
 
 
 class Coordinator:
@@ -68,6 +78,7 @@ class Coordinator:
         self._groups = groups if groups is not None else {}
         self._desk = Rebalancing(settings or GroupSettings(), self._groups)
         self._joining = Joining(self._desk)
+        self._reconciling = Reconciling(self._desk)
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -96,6 +107,8 @@ class Coordinator:
                 reply = self._sync(request, now_ms)
             case Heartbeat():
                 reply = self._heartbeat(request, now_ms)
+            case ConsumerHeartbeat():
+                reply = self._reconciling.heartbeat(request, now_ms)
             case LeaveGroup():
                 reply = self._leave(request, now_ms)
             case DeleteGroup():
@@ -109,12 +122,12 @@ class Coordinator:
     def tick(self, now_ms: int) -> Outcome:
         """Do what the passing of time asks for: sessions and rebalances end."""
         due = list(self._desk.timers.pop_due(now_ms))
-        self._end_sessions([each for each in due if each.kind == SESSION], now_ms)
+        self._end_sessions([each for each in due if each.kind in _ENDS_OF_MEMBERS], now_ms)
         for each in due:
             group = self._groups.get(each.group_id)
             if each.kind == PENDING:
                 self._desk.drop_pending(each.group_id, each.member_id)
-            if group is None or each.kind == SESSION:
+            if group is None or each.kind in _ENDS_OF_MEMBERS:
                 continue
             # The end of a session may have begun another wait, which is not over.
             if each.kind == REBALANCE and self._desk.timers.due_at(each) is None:
@@ -128,7 +141,8 @@ class Coordinator:
         shrunk: dict[str, Group] = {}
         for each in due:
             group = shrunk[each.group_id] = self._groups[each.group_id]
-            self._desk.remove(group, each.member_id, "its session timed out")
+            if each.member_id in group.members:  # for both reasons at once, it is gone by now
+                self._desk.remove(group, each.member_id, _ENDS_OF_MEMBERS[each.kind])
         for group in shrunk.values():
             self._desk.rebalance(group, now_ms)
 
@@ -154,8 +168,9 @@ class Coordinator:
     ) -> ErrorCode:
         """Whether this member may commit offsets now, in the name of this generation; NONE if it may.
 
-        A served member commits for what it holds. Who is in no group (generation -1, no member id) commits for groups
-        that are empty. An accepted commit is a sign of life.
+        A member that reconciles names its epoch. Any other served member commits for what it holds. Who is in no group
+        (generation -1, no member id) commits for groups that are empty. An accepted commit is a sign of life, except of
+        a member that reconciles.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -166,6 +181,8 @@ class Coordinator:
         if error is not ErrorCode.NONE:
             return error
         member = group.members[member_id]
+        if member.reconciles:
+            return ErrorCode.NONE if generation == _epoch(member) else ErrorCode.STALE_MEMBER_EPOCH
         if member.served:
             told, _ = group.told(member_id)
             if not member.acknowledged <= generation <= told or not set(partitions) <= set(member.held):
@@ -176,6 +193,17 @@ class Coordinator:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._desk.sign_of_life(group, member, now_ms)
         return ErrorCode.NONE
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether this member may know in this epoch what is committed. Who names no member may always."""
+        group = self._groups.get(group_id)
+        if group is None or group.type is GroupType.CLASSIC or (member_id is None and epoch < 0):
+            return ErrorCode.NONE
+        member = group.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        is_stale = member.reconciles and epoch != _epoch(member)
+        return ErrorCode.STALE_MEMBER_EPOCH if is_stale else ErrorCode.NONE
 
     def subscribes(self, group_id: str, topic: str) -> bool:
         """Whether some member of the group reads the topic, so that its offsets there must stay."""
@@ -191,6 +219,7 @@ class Coordinator:
         return GroupDescription(
             group_id=group_id,
             phase=group.phase,
+            type=group.type,
             generation=group.generation,
             protocol_type=group.protocol_type,
             protocol=group.protocol,
@@ -200,7 +229,9 @@ class Coordinator:
         )
 
     def list_groups(self) -> tuple[GroupListing, ...]:
-        return tuple(GroupListing(each.group_id, each.protocol_type, each.phase) for each in self._groups.values())
+        return tuple(
+            GroupListing(each.group_id, each.protocol_type, each.phase, each.type) for each in self._groups.values()
+        )
 
     # Being a member.
 
@@ -245,6 +276,8 @@ class Coordinator:
         if group is None or error is not ErrorCode.NONE:
             return HeartbeatReply(error=error)
         member = group.members[request.member_id]
+        if member.reconciles:
+            return HeartbeatReply(error=ErrorCode.UNKNOWN_MEMBER_ID)
         if member.served:
             return self._serve_heartbeat(group, member, request, now_ms)
         if request.generation != group.generation:
@@ -309,11 +342,19 @@ class Coordinator:
         return MemberDescription(
             member_id=member.member_id,
             instance_id=member.instance_id,
+            rack_id=member.rack_id,
             client_id=member.client_id,
             client_host=member.client_host,
             served=member.served,
             topics=self._desk.topics_of(group, member),
             assignment=assignment,
+            target=member.target,
+            epoch=_epoch(member),
+            subscription=member.subscription,
             metadata=self._desk.metadata_of(group, member),
             assignment_bytes=member.assignment,
         )
+
+
+def _epoch(member: Member) -> int:
+    return GOES_AWAY if member.away else member.acknowledged

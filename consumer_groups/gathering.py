@@ -58,7 +58,7 @@ class Gathering(Generic[Row]):
     async def _write_all(self) -> None:
         try:
             while self._rows:
-                wait_ms = self._budget.wait_ms(self._clock.monotonic_ms())
+                wait_ms = self._budget.wait_ms(1, self._clock.monotonic_ms())
                 if wait_ms > 0:
                     await asyncio.sleep(wait_ms / 1000)
                 rows, durable, self._rows = self._rows, self._latest, []

@@ -20,6 +20,18 @@ class GroupSettings(Settings):
         1_800_000,
         "The longest session timeout that a member may ask for: so long may the partitions of a dead member lie idle.",
     )
+    group_consumer_session_timeout_ms: int = row(
+        int_of(1),
+        45_000,
+        "How long a member of Kafka's newer group protocol (KIP-848) may be silent before its partitions go to the "
+        "others.",
+    )
+    group_consumer_heartbeat_interval_ms: int = row(
+        int_of(1),
+        5_000,
+        "How often members of the newer protocol are told to send heartbeats. A partition changes hands by a few of "
+        "them.",
+    )
     group_max_size: int = row(
         int_of(1),
         10_000,

@@ -36,6 +36,8 @@ class Joining:
             former = group.members[request.member_id]
         elif request.instance_id is not None and group is not None:
             former = group.member_of_instance(request.instance_id)
+            if former is not None and former.away:
+                former = None  # it went as a member of the newer protocol, and comes as somebody else
         if group is not None and not _agrees(group, request, former):
             return JoinReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
         if group is None or former is None:
@@ -80,6 +82,8 @@ class Joining:
             self._desk.timers.set(Deadline(PENDING, request.group_id, request.new_member_id), due_ms)
             return JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=request.new_member_id)
         self._desk.drop_pending(request.group_id, request.member_id)
+        if request.instance_id is not None and group is not None:
+            self._desk.replace_static(group, request.instance_id)
         member_id = request.member_id or request.new_member_id
         generation = group.generation if group else 0
         # Whoever is new holds nothing, and so has let go of all that the next generation does not give it.
@@ -149,12 +153,13 @@ def identify(group: Group | None, member_id: str, instance_id: str | None) -> Er
 
 def _agrees(group: Group, request: JoinGroup, former: Member | None) -> bool:
     """Whether the one who joins has a protocol in common with all others, and is of the kind that it was."""
-    if former is not None and former.served != request.served:
+    if former is not None and (former.served != request.served or former.reconciles):
         return False
-    common = common_protocols(group, without=former.member_id if former else "")
-    if common is None:
+    if group.members.keys() <= {former.member_id if former else ""}:
         return True
-    return request.protocol_type == group.protocol_type and any(each.name in common for each in request.protocols)
+    common = common_protocols(group, without=former.member_id if former else "")
+    shares_one = common is None or any(each.name in common for each in request.protocols)
+    return request.protocol_type == group.protocol_type and shares_one
 
 
 def _wants_otherwise(former: Member, request: JoinGroup) -> bool:

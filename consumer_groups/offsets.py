@@ -40,7 +40,8 @@ class OffsetRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
-    """Commit how far a member has read, or with generation -1 and no member id how far an empty group has.
+    """Commit how far a member has read, in its generation or epoch; with generation -1 and no member id, how far an
+    empty group has.
 
     `offsets` are (offset, leader epoch, metadata) by partition; the offset is that of the next record to read.
     """

@@ -45,6 +45,7 @@ from consumer_groups.state import (
     Member,
     MemberLeft,
     Phase,
+    Protocol,
     RebalanceBegun,
     apply,
 )
@@ -66,19 +67,24 @@ SERVED_ASSIGNORS: Mapping[str, Assignor] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
 }
+# What members of Kafka's newer protocol may ask for, by Kafka's names. The first is for groups in which nobody asks.
+CONSUMER_ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_sticky, "range": assign_range}
+_ASSIGNORS = {**SERVED_ASSIGNORS, **CONSUMER_ASSIGNORS}
 # The first version that every client reads whole: it has room for owned partitions, of which a served member has none.
 _SUBSCRIPTION_VERSION = 1
 
 
 class Deadline(NamedTuple):
-    """What may run out: a member's session, a rebalance, the delay of a first one, a member id that nobody uses."""
+    """What may run out: a member's session, the time that it has to let go of partitions, a rebalance, the delay of a
+    first one, a member id that nobody uses.
+    """
 
     kind: str
     group_id: str
     member_id: str = ""
 
 
-SESSION, REBALANCE, DELAY, PENDING = "session", "rebalance", "delay", "pending"
+SESSION, REVOCATION, REBALANCE, DELAY, PENDING = "session", "revocation", "rebalance", "delay", "pending"
 
 
 class Rebalancing:
@@ -88,6 +94,8 @@ class Rebalancing:
         self.topics: dict[str, int] = {}
         self.timers: Timers[Deadline] = Timers()
         self.pending: dict[str, set[str]] = {}
+        # What each member that reconciles was told last; after a restart they are told again.
+        self.sent: dict[tuple[str, str], tuple[TopicPartition, ...]] = {}
         self._joins: dict[tuple[str, str], int] = {}
         self._syncs: dict[tuple[str, str], int] = {}
         self._tickets = 0
@@ -144,7 +152,9 @@ class Rebalancing:
         return Parked(self._tickets)
 
     def has_joined(self, group: Group, member: Member) -> bool:
-        """Whether the member has come again for the next generation."""
+        """Whether the member has come again for the next generation. Nobody waits for one that is away."""
+        if member.away:
+            return True
         if member.served:
             return member.acknowledged == group.generation + 1
         return (group.group_id, member.member_id) in self._joins
@@ -185,10 +195,18 @@ class Rebalancing:
         self.forget(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self.record(MemberLeft(group.group_id, member_id, reason))
 
+    def replace_static(self, group: Group, instance_id: str) -> None:
+        """A static member is back, but speaks another protocol: its former self goes, with all that it had."""
+        if (former := group.member_of_instance(instance_id)) is not None:
+            self.forget(group, former.member_id, ErrorCode.FENCED_INSTANCE_ID)
+            self.record(MemberLeft(group.group_id, former.member_id, "it came back with another protocol"))
+
     def forget(self, group: Group, member_id: str, error: ErrorCode) -> None:
         """Let go of all that goes with a member while the process lives."""
         self.timers.cancel(Deadline(SESSION, group.group_id, member_id))
+        self.timers.cancel(Deadline(REVOCATION, group.group_id, member_id))
         self._announced.pop((group.group_id, member_id), None)
+        self.sent.pop((group.group_id, member_id), None)
         self.release_join(group, member_id, JoinReply(error=error, member_id=member_id))
         self.release_sync(group, member_id, SyncReply(error=error))
 
@@ -246,7 +264,7 @@ class Rebalancing:
             for member in group.members.values()
         ]
         protocol = chosen_protocol(group)
-        targets = SERVED_ASSIGNORS[protocol](subscribers, self.topics)
+        targets = _ASSIGNORS[protocol](subscribers, self.topics)
         self._make_generation(group, now_ms, protocol, leader=next(iter(group.members)), targets=targets)
 
     def _prepare(self, group: Group, now_ms: int) -> None:
@@ -362,18 +380,29 @@ class Rebalancing:
         return JoinedMember(member.member_id, member.instance_id, self.metadata_of(group, member))
 
 
+def offers_of(assignor: str | None) -> tuple[Protocol, ...]:
+    """What a member of Kafka's newer protocol offers: the one that it prefers before all others, or whatever comes."""
+    if not assignor:
+        return ()
+    return tuple(Protocol(name) for name in (assignor, *(each for each in _ASSIGNORS if each != assignor)))
+
+
 def common_protocols(group: Group, without: str = "") -> set[str] | None:
-    """The protocols that all members offer, not counting one of them; None if nobody else is there."""
+    """The protocols that all members offer, not counting one of them and those who take any; None if that is all."""
     offers = [
-        {each.name for each in member.protocols} for member in group.members.values() if member.member_id != without
+        {each.name for each in member.protocols}
+        for member in group.members.values()
+        if member.member_id != without and member.protocols
     ]
     return set.intersection(*offers) if offers else None
 
 
 def chosen_protocol(group: Group) -> str:
     """The one that most members like best of those that all offer; of equals, what the first member prefers."""
-    common = common_protocols(group) or set()
+    common = common_protocols(group)
+    if common is None:
+        return next(iter(CONSUMER_ASSIGNORS))
     votes: Counter[str] = Counter()
     for member in group.members.values():
-        votes[next(each.name for each in member.protocols if each.name in common)] += 1
+        votes.update([each.name for each in member.protocols if each.name in common][:1])
     return max(votes, key=lambda name: votes[name])

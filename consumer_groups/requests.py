@@ -1,8 +1,9 @@
 """What is asked of the group coordinator, and what it answers.
 
-Owns the values that go in and out. They are the same for both kinds of members: those that speak Kafka's protocol,
-whose leader divides the partitions, and those that the coordinator serves itself (HTTP consumers). How they travel (a
-socket, an HTTP request) must not be known here.
+Owns the values that go in and out. They are the same for members that speak Kafka's protocol, whose leader divides the
+partitions, and for those that the coordinator serves itself (HTTP consumers). Members of Kafka's newer protocol, served
+as well, put all that they have to say into one request of their own. How requests travel (a socket, an HTTP request)
+must not be known here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_groups.assignors import TopicPartition
-from consumer_groups.state import Fact, Phase, Protocol, Subscription
+from consumer_groups.state import Fact, GroupType, Phase, Protocol, Subscription
 from lakelog.errors import ErrorCode
 
 
@@ -71,6 +72,38 @@ class Heartbeat:
     instance_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """All that a member of Kafka's newer protocol says: that it comes, is there, wants, has let go, and goes.
+
+    `epoch` is the one that it was told last, `JOINS`, `LEAVES` or `GOES_AWAY`. What is None is as it was before. An
+    empty `pattern` is none. `owned` are the partitions that it has now, of those that it was told.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int | None = None
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: tuple[TopicPartition, ...] | None = None
+
+    @property
+    def says_all(self) -> bool:
+        """Whether it leaves nothing out, as one that does not know what has come through."""
+        subscribes = self.topics is not None or self.pattern is not None
+        return self.rebalance_timeout_ms is not None and subscribes and self.owned is not None
+
+
+# In the place of an epoch: to become a member, to be none any more, and to be away for a while as a static one.
+JOINS, LEAVES, GOES_AWAY = 0, -1, -2
+
+
 @dataclass(frozen=True, slots=True)
 class Leaver:
     """One who leaves: by member id, or by static instance id alone."""
@@ -90,7 +123,7 @@ class DeleteGroup:
     group_id: str
 
 
-Request: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | DeleteGroup
+Request: TypeAlias = JoinGroup | SyncGroup | Heartbeat | ConsumerHeartbeat | LeaveGroup | DeleteGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +168,17 @@ class HeartbeatReply:
     assignment: tuple[TopicPartition, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeatReply:
+    """The epoch to go on with. `assignment` is what the member is to have now, or None if that is what it was told."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    member_id: str = ""
+    epoch: int = 0
+    assignment: tuple[TopicPartition, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LeaveReply:
     """One error per leaver, in the order of the request."""
@@ -154,7 +198,7 @@ class Parked:
     ticket: int
 
 
-Reply: TypeAlias = JoinReply | SyncReply | HeartbeatReply | LeaveReply | DeleteReply
+Reply: TypeAlias = JoinReply | SyncReply | HeartbeatReply | ConsumerHeartbeatReply | LeaveReply | DeleteReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +217,22 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """`assignment` is what the member's generation gives it; empty where only its leader could tell."""
+    """`assignment` is what the member's generation gives it; empty where only its leader could tell.
+
+    `epoch`, `target` and `subscription` are there for served members.
+    """
 
     member_id: str
     instance_id: str | None
+    rack_id: str | None
     client_id: str
     client_host: str
     served: bool
     topics: tuple[str, ...]
     assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+    epoch: int
+    subscription: Subscription | None
     metadata: bytes
     assignment_bytes: bytes
 
@@ -190,6 +241,7 @@ class MemberDescription:
 class GroupDescription:
     group_id: str
     phase: Phase
+    type: GroupType = GroupType.CLASSIC
     generation: int = 0
     protocol_type: str = ""
     protocol: str = ""
@@ -197,9 +249,26 @@ class GroupDescription:
     changed_ms: int = 0
     members: tuple[MemberDescription, ...] = ()
 
+    @property
+    def state(self) -> str:
+        return state_name(self.type, self.phase)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
     group_id: str
     protocol_type: str
     phase: Phase
+    type: GroupType = GroupType.CLASSIC
+
+    @property
+    def state(self) -> str:
+        return state_name(self.type, self.phase)
+
+
+_CONSUMER_STATES = {Phase.PREPARING_REBALANCE: "Assigning", Phase.COMPLETING_REBALANCE: "Reconciling"}
+
+
+def state_name(kind: GroupType, phase: Phase) -> str:
+    """A group's state as Kafka's tools know it: groups of the newer type have other words for being on the way."""
+    return _CONSUMER_STATES.get(phase, phase.value) if kind is GroupType.CONSUMER else phase.value

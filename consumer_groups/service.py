@@ -28,6 +28,9 @@ from consumer_groups.group_settings import GroupSettings
 from consumer_groups.lag import PartitionLag, partition_lags
 from consumer_groups.offsets import CommitOffsets, CommitReply, CommittedOffset
 from consumer_groups.requests import (
+    JOINS,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
     DeleteGroup,
     DeleteReply,
     GroupDescription,
@@ -44,7 +47,7 @@ from consumer_groups.requests import (
 )
 from consumer_groups.resets import Marks, OffsetChange, ResetTarget, new_offset, time_wanted_ms
 from consumer_groups.state import Phase, Subscription
-from consumer_groups.tenure import Tenure, offset_ledger
+from consumer_groups.tenure import Tenure
 from lakelog.broker import Broker
 from lakelog.errors import ErrorCode, LakelogError
 
@@ -117,6 +120,16 @@ class GroupService:
         """A sign of life; to a served member it brings the generation to take in, and what it may read in it."""
         return await (await self._coordinating()).membership.ask(request, HeartbeatReply)
 
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+        """All that a member of Kafka's newer protocol has to say. One that joins may leave its member id to us."""
+        tenure = await self._coordinating()
+        if request.epoch == JOINS and not request.member_id:
+            request = replace(request, member_id=str(uuid.uuid4()))
+        if request.topics or request.pattern:
+            subscription = Subscription(request.topics or (), request.pattern or None)
+            await self._learn_topics(tenure, [subscription], self._broker.settings.follow_interval_ms)
+        return await tenure.membership.ask(request, ConsumerHeartbeatReply)
+
     async def leave(self, request: LeaveGroup) -> LeaveReply:
         """Go, alone or for others by their static instance ids; those who stay share what is let go of."""
         self._served_here.difference_update((request.group_id, leaver.member_id) for leaver in request.leavers)
@@ -142,10 +155,13 @@ class GroupService:
     async def commit_offsets(self, request: CommitOffsets) -> CommitReply:
         """Store how far a member has read. Answered when it is durable; what is refused is not stored at all."""
         tenure = await self._coordinating()
-        counts = {topic: await self._partition_count(topic) for topic in {key.topic for key in request.offsets}}
+        counts = {topic: await self._count_or_error(tenure, topic) for topic in {key.topic for key in request.offsets}}
         refused = {}
         for key, (offset, _, metadata) in request.offsets.items():
-            if not 0 <= key.partition < counts[key.topic]:
+            count = counts[key.topic]
+            if isinstance(count, ErrorCode):
+                refused[key] = count
+            elif not 0 <= key.partition < count:
                 refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif offset < 0:
                 refused[key] = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -162,10 +178,22 @@ class GroupService:
         return CommitReply(refused=refused)
 
     async def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        member_id: str | None = None,
+        epoch: int = -1,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, for all partitions or some; one without a commit is not in the reply."""
-        offsets = (await self._coordinating()).book.of(group_id)
+        """What the group has committed, for all partitions or some; one without a commit is not in the reply.
+
+        A member of Kafka's newer protocol that names itself is refused if its epoch is not its current one: another may
+        be about to commit for what it believes to have.
+        """
+        tenure = await self._coordinating()
+        error = tenure.coordinator.check_fetch(group_id, member_id, epoch)
+        if error is not ErrorCode.NONE:
+            raise LakelogError(error)
+        offsets = tenure.book.of(group_id)
         return dict(offsets) if partitions is None else {key: offsets[key] for key in partitions if key in offsets}
 
     async def delete_offsets(
@@ -250,6 +278,13 @@ class GroupService:
 
     # -- coordinating ------------------------------------------------------------------------------------------
 
+    @property
+    def coordinates(self) -> bool:
+        """Whether this process has the groups, as far as it knows. Whoever was not asked for them looks here first:
+        each request takes the groups over from the process that has them.
+        """
+        return self._tenure is not None and self._tenure.ended is None
+
     def _now_ms(self) -> int:
         return self._started_ms + int(self._clock.monotonic_ms())
 
@@ -284,14 +319,16 @@ class GroupService:
             self._beginning = None
 
     async def _drop_strangers(self, tenure: Tenure) -> None:
-        """A served member lives in the process that it joined through. Those of an earlier one can't come back, and
+        """An HTTP consumer lives in the process that it joined through. Those of an earlier one can't come back, and
         nobody is to wait for the end of their sessions.
         """
         for group in list(tenure.coordinator.groups.values()):
             strangers = tuple(
                 Leaver(member.member_id, member.instance_id)
                 for member in group.members.values()
-                if member.served and (group.group_id, member.member_id) not in self._served_here
+                if member.served
+                and not member.reconciles
+                and (group.group_id, member.member_id) not in self._served_here
             )
             if strangers:
                 await tenure.membership.ask(LeaveGroup(group.group_id, strangers), LeaveReply)
@@ -331,8 +368,8 @@ class GroupService:
         tenure = await self._coordinating()
         await tenure.membership.tick()
         await self._look_at_topics(tenure)
-        for topic in tenure.book.topics:
-            if not await self._partition_count(topic, max_age_ms=0):
+        for topic, count in (await self._partition_counts(tenure.book.topics, max_age_ms=0)).items():
+            if not count:
                 await _forget_topic(tenure, topic)
         self._forget_the_gone(tenure)
         now_ms = self._clock.monotonic_ms()
@@ -343,7 +380,7 @@ class GroupService:
     async def _keep_watch(self) -> None:
         while True:
             await asyncio.sleep(self.settings.group_topics_refresh_ms / 1000)
-            if self._tenure is None or self._tenure.ended is not None:
+            if not self.coordinates:
                 continue  # whoever needs groups will begin anew
             try:
                 await self.sweep()
@@ -398,6 +435,13 @@ class GroupService:
                 return 0
             raise
 
+    async def _count_or_error(self, tenure: Tenure, topic: str) -> int | ErrorCode:
+        """Of a topic that can't be read any more, what was read of it before may still be committed."""
+        try:
+            return await self._partition_count(topic)
+        except LakelogError as error:
+            return tenure.coordinator.topics.get(topic, error.code)
+
     async def _look_at_topics(self, tenure: Tenure) -> None:
         members = (member for group in tenure.coordinator.groups.values() for member in group.members.values())
         subscriptions = [each.subscription for each in members if each.subscription is not None]
@@ -409,17 +453,27 @@ class GroupService:
         if any(each.pattern is not None for each in subscriptions):
             wanted.update(await self._broker.admin.list_topics())
             wanted.update(tenure.coordinator.topics)
-        counts = {name: await self._partition_count(name, max_age_ms) for name in sorted(wanted)}
-        await self._tell_topics(tenure, counts)
+        await self._tell_topics(tenure, await self._partition_counts(wanted, max_age_ms))
+
+    async def _partition_counts(self, topics: Iterable[str], max_age_ms: float) -> dict[str, int]:
+        """A topic that can't be read is left out, so that it stays what it was to the groups and stops none of them."""
+        counts = {}
+        for topic in sorted(topics):
+            try:
+                counts[topic] = await self._partition_count(topic, max_age_ms)
+            except LakelogError as error:
+                log.warning("the groups go on with what they know of topic %s: %s", topic, error)
+        return counts
 
     async def _topic_changed(self, name: str, partitions: int) -> None:
-        """A topic was created, grown or deleted here. Nothing that goes wrong may look as if that had failed."""
+        """A topic was created, grown or deleted here. Nothing that goes wrong may look as if that had failed.
+
+        Another process that has the groups finds out when it looks: it is no reason to take them over.
+        """
+        tenure = self._tenure
+        if tenure is None or not self.coordinates:
+            return
         try:
-            if self._tenure is None and not partitions and not await offset_ledger(self._broker).exists():
-                return
-            if self._tenure is None and partitions:
-                return
-            tenure = await self._coordinating()
             if not partitions:
                 await _forget_topic(tenure, name)
             await self._tell_topics(tenure, {name: partitions})

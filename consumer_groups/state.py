@@ -8,6 +8,10 @@ Ownership of served members. `target` is what a generation gives to a member, `h
 reading. Two members never hold one partition: `apply` hands a partition of someone's target over only when nobody else
 holds it, and a member lets go of what is not in its target when it acknowledges the generation, or when it is gone.
 While a leader has still to assign, `target` is what was before, so that it can be told who had what.
+
+A member that reconciles (Kafka's newer protocol, KIP-848) is a served one that hears of nothing but by the replies to
+its heartbeats. So it is given a partition only by an acknowledgement of its own, and never holds what it was not told
+of: otherwise it could not say that it has let go of it. Its epoch is the generation that it has acknowledged.
 """
 
 from __future__ import annotations
@@ -32,6 +36,13 @@ class Phase(Enum):
     DEAD = "Dead"
 
 
+class GroupType(Enum):
+    """Kafka's types of a group: `consumer` as long as somebody in it speaks the newer protocol."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
 class Protocol(msgspec.Struct, frozen=True):
     """A way to assign that a member offers, and what its leader needs to know for it."""
 
@@ -47,10 +58,15 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One member. `subscription` is there if and only if the coordinator serves it."""
+    """One member. `subscription` is there if and only if the coordinator serves it.
+
+    `previous` is the generation that it had acknowledged before: a member that did not get the reply names that one.
+    One that is `away` is static, has let go of everything, and has said that it will be back.
+    """
 
     member_id: str
     instance_id: str | None = None
+    rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     session_timeout_ms: int
@@ -61,6 +77,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     target: tuple[TopicPartition, ...] = ()
     held: tuple[TopicPartition, ...] = ()
     acknowledged: int = 0
+    previous: int = 0
+    reconciles: bool = False
+    away: bool = False
 
     @property
     def served(self) -> bool:
@@ -83,6 +102,8 @@ class Group(msgspec.Struct, kw_only=True):
     protocol_type: str = ""
     protocol: str = ""
     phase: Phase = Phase.EMPTY
+    # An empty group is still what it was.
+    type: GroupType = GroupType.CLASSIC
     generation: int = 0
     leader: str = ""
     members: dict[str, Member] = {}
@@ -94,6 +115,19 @@ class Group(msgspec.Struct, kw_only=True):
     def served(self) -> bool:
         """Whether the coordinator assigns: it has members, and none of them speaks Kafka's protocol."""
         return bool(self.members) and all(member.served for member in self.members.values())
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the targets are those of this generation, so that members may have what is free of them."""
+        return self.phase is Phase.STABLE or (self.phase is Phase.COMPLETING_REBALANCE and self.served)
+
+    def offered(self, member_id: str) -> tuple[TopicPartition, ...]:
+        """What a member does not hold yet of its target, and nobody else does either."""
+        member = self.members[member_id]
+        if not self.hands_over or len(member.granted) == len(member.target):
+            return ()
+        held = {partition for each in self.members.values() for partition in each.held}
+        return tuple(partition for partition in member.target if partition not in held)
 
     def told(self, member_id: str) -> tuple[int, tuple[TopicPartition, ...]]:
         """The generation that a served member is to take in, and what it may read in it.
@@ -165,6 +199,13 @@ class GenerationAcknowledged(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
+class MemberWentAway(msgspec.Struct, frozen=True, tag=True):
+    """A static member has stopped reading for a while. It keeps its place, and what its target is, until it is back."""
+
+    group_id: str
+    member_id: str
+
+
 class GroupDeleted(msgspec.Struct, frozen=True, tag=True):
     group_id: str
 
@@ -183,6 +224,7 @@ Fact: TypeAlias = (
     | GenerationMade
     | AssignmentStored
     | GenerationAcknowledged
+    | MemberWentAway
     | GroupDeleted
     | GroupRecalled
 )
@@ -254,10 +296,14 @@ def _change(group: Group, fact: Fact) -> None:
             _aim(group, targets)
             group.phase = Phase.STABLE
         case GenerationAcknowledged(_, member_id, generation):
-            _, granted = group.told(member_id)
-            group.members[member_id] = replace(group.members[member_id], held=granted, acknowledged=generation)
-    if group.phase is Phase.STABLE or (group.served and group.phase is Phase.COMPLETING_REBALANCE):
-        _hand_over(group)
+            _acknowledge(group, member_id, generation)
+        case MemberWentAway(_, member_id):
+            group.members[member_id] = replace(group.members[member_id], held=(), away=True)
+    if group.members:
+        reconcile = any(member.reconciles for member in group.members.values())
+        group.type = GroupType.CONSUMER if reconcile else GroupType.CLASSIC
+    if group.hands_over:
+        _hand_over(group, hearing=fact.member_id if isinstance(fact, GenerationAcknowledged) else "")
 
 
 def _begin_generation(group: Group, fact: GenerationMade) -> None:
@@ -279,13 +325,30 @@ def _aim(group: Group, targets: Mapping[str, tuple[TopicPartition, ...]]) -> Non
         group.members[member_id] = replace(group.members[member_id], target=target)
 
 
-def _hand_over(group: Group) -> None:
-    """Give every served member those partitions of its target that nobody holds; stable is who has them all."""
+def _acknowledge(group: Group, member_id: str, generation: int) -> None:
+    member = group.members[member_id]
+    _, granted = group.told(member_id)
+    previous = member.acknowledged if member.acknowledged != generation else member.previous
+    group.members[member_id] = replace(member, held=granted, acknowledged=generation, previous=previous)
+
+
+def _hand_over(group: Group, hearing: str) -> None:
+    """Give served members those partitions of their targets that nobody holds; stable is who has them all.
+
+    Of those who reconcile only the one that is `hearing` of it now gets anything.
+    """
     held = {partition for member in group.members.values() for partition in member.held}
     for member in list(group.members.values()):
+        if member.reconciles and member.member_id != hearing:
+            continue
         if free := tuple(partition for partition in member.target if partition not in held):
             held.update(free)
             group.members[member.member_id] = replace(member, held=(*member.held, *free))
     if group.served:
-        settled = all(member.granted == member.target for member in group.members.values())
+        settled = all(_is_settled(group, member) for member in group.members.values())
         group.phase = Phase.STABLE if settled else Phase.COMPLETING_REBALANCE
+
+
+def _is_settled(group: Group, member: Member) -> bool:
+    heard = not member.reconciles or member.acknowledged == group.generation
+    return heard and member.granted == member.target

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest_api.kafka.calls import Call, Handler
-from ingest_api.kafka.handlers import cluster, configs, fetch, groups, offsets, produce, topics
+from ingest_api.kafka.handlers import cluster, configs, consumer_protocol, fetch, groups, offsets, produce, topics
 from ingest_api.kafka.schemas import Reply
 from lakelog.errors import ErrorCode
 
@@ -38,7 +38,7 @@ API_VERSIONS = Api(18, "api_versions", 0, 4, api_versions)
 
 _ROWS: Sequence[Api] = (
     Api(0, "produce", 3, 12, produce.produce, overlaps=True),
-    Api(1, "fetch", 4, 12, fetch.fetch),
+    Api(1, "fetch", 4, 13, fetch.fetch),
     Api(2, "list_offsets", 1, 9, offsets.list_offsets),
     Api(3, "metadata", 0, 12, cluster.metadata),
     Api(8, "offset_commit", 2, 9, groups.offset_commit),
@@ -48,7 +48,7 @@ _ROWS: Sequence[Api] = (
     Api(12, "heartbeat", 0, 4, groups.heartbeat),
     Api(13, "leave_group", 0, 5, groups.leave_group),
     Api(14, "sync_group", 0, 5, groups.sync_group),
-    Api(15, "describe_groups", 0, 5, groups.describe_groups),
+    Api(15, "describe_groups", 0, 6, groups.describe_groups),
     Api(16, "list_groups", 0, 5, groups.list_groups),
     API_VERSIONS,
     Api(19, "create_topics", 2, 7, topics.create_topics),
@@ -64,6 +64,8 @@ _ROWS: Sequence[Api] = (
     Api(44, "incremental_alter_configs", 0, 1, configs.incremental_alter_configs),
     Api(47, "offset_delete", 0, 0, groups.offset_delete),
     Api(60, "describe_cluster", 0, 1, cluster.describe_cluster),
+    Api(68, "consumer_group_heartbeat", 0, 1, consumer_protocol.consumer_group_heartbeat),
+    Api(69, "consumer_group_describe", 0, 1, consumer_protocol.consumer_group_describe),
 )
 APIS = {api.key: api for api in _ROWS}
 

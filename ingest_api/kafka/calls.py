@@ -70,8 +70,9 @@ _TRANSLATED = {
 }
 
 
-def error_number(error: LakelogError) -> int:
-    return _TRANSLATED.get(error.code, error.code).number
+def error_number(error: LakelogError | ErrorCode) -> int:
+    code = error.code if isinstance(error, LakelogError) else error
+    return _TRANSLATED.get(code, code).number
 
 
 def failed(error: LakelogError) -> dict[str, int | str | None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import NoneType, SimpleNamespace, UnionType
@@ -87,20 +87,20 @@ class Struct:
 
 @cache
 def request_schema(api: str, version: int, oldest: int, newest: int) -> Struct:
-    """How a version of a request is read, seen from the oldest and the newest version that are served."""
-    return _schema(api, "request", version, (oldest, newest))
+    """How a version of a request is read, seen from all versions that are served."""
+    return _schema(api, "request", version, range(oldest, newest + 1))
 
 
 @cache
 def response_schema(api: str, version: int, oldest: int, newest: int) -> Struct:
-    return _schema(api, "response", version, (oldest, newest))
+    return _schema(api, "response", version, range(oldest, newest + 1))
 
 
 def is_flexible(api: str, version: int) -> bool:
     return bool(_payload(api, version, "request").__flexible__)
 
 
-def _schema(api: str, direction: str, version: int, others: tuple[int, int]) -> Struct:
+def _schema(api: str, direction: str, version: int, others: Iterable[int]) -> Struct:
     return _struct(_payload(api, version, direction), tuple(_payload(api, each, direction) for each in others))
 
 
@@ -113,7 +113,9 @@ def _payload(api: str, version: int, direction: str) -> Any:
 
 @cache
 def _struct(cls: Any, others: tuple[Any, ...]) -> Struct:
-    """The class of one version; `others` are what stands in its place in the oldest and the newest one."""
+    """The class of one version; `others` are what stands in its place in all that are served. Some fields are there in
+    neither the oldest nor the newest.
+    """
     fields = [_field(field, cls, others) for field in dataclasses.fields(cls)]
     own = {field.name for field in fields}
     missing = {

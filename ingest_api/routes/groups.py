@@ -25,15 +25,13 @@ from consumer_groups.resets import (
 from consumer_groups.state import Phase
 from ingest_api.gateway import gateway_of
 from ingest_api.media import JSON
-from ingest_api.positions import INT32_MAX
-from ingest_api.routes.admin import Strict
+from ingest_api.positions import INT32_MAX, INT64_MAX
 from ingest_api.routes.direct import BoundedRoute
 from ingest_api.routes.schemas import NUMBER, TEXT, a_list, an_object, answered, or_null
+from ingest_api.routes.strict import Strict
 from lakelog.errors import ErrorCode, LakelogError
 
 router = APIRouter(prefix="/admin/groups", tags=["groups"], route_class=BoundedRoute)
-
-INT64_MAX = 2**63 - 1
 
 GroupId = Annotated[str, Path(description="The group's id")]
 PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX)]

@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from ingest_api.errors import HttpError
 from ingest_api.gateway import gateway_of
-from ingest_api.routes.admin import ConfigText, Strict, config_texts
+from ingest_api.routes.admin import ConfigText, config_texts
 from ingest_api.routes.direct import BoundedRoute
+from ingest_api.routes.strict import Strict
 from ingest_api.v3 import schemas
 from ingest_api.v3.catalogue import ALL
 from ingest_api.v3.cluster import ClusterId, catalogue_of, replied

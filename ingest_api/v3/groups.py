@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from consumer_groups.assignors import TopicPartition
 from consumer_groups.lag import PartitionLag
 from consumer_groups.requests import GroupDescription, MemberDescription
 from consumer_groups.state import Phase
@@ -27,6 +28,13 @@ AT_CONSUMER = f"{AT_GROUP}/consumers/{{consumer_id}}"
 
 GroupId = Annotated[str, Path(description="The group's id")]
 ConsumerId = Annotated[str, Path(description="The member's id")]
+
+
+async def _place(topic_name: TopicName, partition_id: PartitionId) -> TopicPartition:
+    return TopicPartition(topic_name, partition_id)
+
+
+Place = Annotated[TopicPartition, Depends(_place)]
 
 router = APIRouter(prefix="/v3", tags=["v3 groups"])
 
@@ -94,14 +102,13 @@ async def assignment(
     cluster_id: ClusterId,
     consumer_group_id: GroupId,
     consumer_id: ConsumerId,
-    topic_name: TopicName,
-    partition_id: PartitionId,
+    place: Place,
 ) -> Response:
     writer = catalogue_of(request, cluster_id)
     member = await _member(request, consumer_group_id, consumer_id)
-    if (topic_name, partition_id) not in member.assignment:
-        raise not_found(f"an assignment of {topic_name}-{partition_id} to {consumer_id!r}")
-    return replied(writer.assignment(consumer_group_id, member, topic_name, partition_id))
+    if place not in member.assignment:
+        raise not_found(f"an assignment of {place.topic}-{place.partition} to {consumer_id!r}")
+    return replied(writer.assignment(consumer_group_id, member, *place))
 
 
 @router.get(f"{AT_GROUP}/lags", summary="List a group's lags", response_class=Response, responses=listed(schemas.LAG))
@@ -118,18 +125,12 @@ async def lags(request: Request, cluster_id: ClusterId, consumer_group_id: Group
     response_class=Response,
     responses=one(schemas.LAG),
 )
-async def lag(
-    request: Request,
-    cluster_id: ClusterId,
-    consumer_group_id: GroupId,
-    topic_name: TopicName,
-    partition_id: PartitionId,
-) -> Response:
+async def lag(request: Request, cluster_id: ClusterId, consumer_group_id: GroupId, place: Place) -> Response:
     writer = catalogue_of(request, cluster_id)
     for each in await _lags(request, consumer_group_id):
-        if (each.topic, each.partition) == (topic_name, partition_id):
+        if (each.topic, each.partition) == place:
             return replied(writer.lag(consumer_group_id, each))
-    raise not_found(f"a lag of group {consumer_group_id!r} in {topic_name}-{partition_id}")
+    raise not_found(f"a lag of group {consumer_group_id!r} in {place.topic}-{place.partition}")
 
 
 @router.get(

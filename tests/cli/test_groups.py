@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lakelog_cli.output import print_table
 from tests.cli.conftest import Lakelog, Refused
 
 
@@ -35,6 +36,25 @@ def test_a_group_from_its_first_offset_to_its_end(lakelog: Lakelog, refused: Ref
     assert "say --yes" in refused("groups", "delete", "followers", exit_code=1)
     lakelog("groups", "delete", "followers", "--yes")
     assert "followers" not in lakelog("groups", "list", "--json")
+
+
+@pytest.mark.parametrize("group", ["app[red]x", "[bold]", "team[a"])
+def test_a_group_is_shown_under_its_own_name(lakelog: Lakelog, group: str) -> None:
+    lakelog("produce", "named", stdin=b"a\n")
+    lakelog("groups", "reset-offsets", group, "--topic", "named", "--to-offset", "1", "--execute")
+    assert group in lakelog("groups", "list")
+    assert f"{group}: Empty, 0 members" in lakelog("groups", "describe", group)
+    lakelog("groups", "delete", group, "--yes")
+
+
+def test_a_table_shows_what_users_have_named_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("title [/a]", ["column [/b]"], [["cell [/c]"], ["[red]"]])
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "title [/a]",
+        "column [/b]",
+        "cell [/c]",
+        "[red]",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,7 @@ async def test_a_topic_is_deleted_before_anybody_asked_for_groups(open_groups: O
     await commit_simply(await open_groups(), {FIRST: 1})
     restarted = await open_groups()
     await restarted._broker.admin.delete_topic(TOPIC)
+    await restarted.sweep()
     assert await restarted.list_groups() == []
 
 

@@ -7,6 +7,11 @@ import json
 from itertools import chain
 from typing import Any
 
+import pytest
+
+from consumer_groups.assignors import TopicPartition
+from lakelog.errors import LakelogError
+from tests.contract.group_members import commit_simply
 from tests.http.conftest import OpenGateway, Served
 from tests.http.consumers import ConsumerOf, consumer, place
 from tests.http.requests import create, error_of, produce, send
@@ -40,6 +45,25 @@ async def _settled(members: list[ConsumerOf]) -> list[list[tuple[str, int]]]:
         for member in members:
             await member.poll("timeout=0&max_records=1&max_bytes=1")
     return [await member.assigned() for member in members]
+
+
+async def test_a_gateway_that_lost_the_groups_stops_without_taking_them_back(
+    open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer_groups.service.TAKE_BACK_AFTER_MS", 0)
+    async with open_gateway() as staying:
+        await create(staying, "orders")
+        async with open_gateway() as leaving:
+            (gone,) = await _members(leaving, 1, auto_commit_enable="true")
+            await gone.poll()
+            (member,) = await _members(staying, 1)
+            with pytest.raises(LakelogError):
+                await commit_simply(leaving.gateway.groups, {TopicPartition("orders", 0): 1}, group_id="other")
+            assert not leaving.gateway.groups.coordinates
+        assert staying.gateway.groups.coordinates
+        await send(staying, "orders", "a")
+        assert await member.values() == ["a"]
+        await member.done("POST", "/offsets")
 
 
 async def test_one_group_shares_and_every_group_has_all(served: Served) -> None:

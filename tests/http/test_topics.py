@@ -77,6 +77,9 @@ async def test_the_life_of_a_topic(served: Served) -> None:
     assert error_of(await served.post("/admin/topics", json=body))[:2] == (409, 409)
 
     await send(served, "orders", "a", "b", "c")
+    listed = (await served.get("/admin/topics")).json()
+    assert listed == [{"name": "orders", "internal": False, "partitions": 2, "records": 3, "bytes": listed[0]["bytes"]}]
+    assert listed[0]["bytes"] > 0
     described = (await served.get("/admin/topics/orders")).json()
     assert (described["name"], described["internal"]) == ("orders", False)
     assert sum(each["high_watermark"] for each in described["partitions"]) == 3

@@ -124,10 +124,16 @@ class PlainClient:
             return True
 
 
+GZIP = 1
+
+
 def batch(
-    *values: bytes | None, producer: tuple[int, int, int] = NO_PRODUCER, timestamp: int = 1_700_000_000_000
+    *values: bytes | None,
+    producer: tuple[int, int, int] = NO_PRODUCER,
+    timestamp: int = 1_700_000_000_000,
+    codec: int = 0,
 ) -> bytes:
-    builder = DefaultRecordBatchBuilder(2, 0, False, *producer, 1 << 30)
+    builder = DefaultRecordBatchBuilder(2, codec, False, *producer, 1 << 30)
     for offset, value in enumerate(values):
         builder.append(offset, timestamp + offset, None, value, [])
     return bytes(builder.build())

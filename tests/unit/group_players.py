@@ -1,7 +1,8 @@
-"""Members of both kinds, as clients behave: they believe what they were told, and know nothing else.
+"""Members of all kinds, as clients behave: they believe what they were told, and know nothing else.
 
 A served member keeps the rules of `consumer_groups.coordinator`. A Kafka member is one of the eager protocol: it lets
-go of everything before it joins again, and assigns by range if it leads.
+go of everything before it joins again, and assigns by range if it leads. One that reconciles speaks Kafka's newer
+protocol: it lets go of what it loses, says so, and says everything when a reply was lost.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from consumer_groups.assignors import Subscriber, TopicPartition, assign_range
 from consumer_groups.coordinator import Coordinator
 from consumer_groups.group_settings import GroupSettings
 from consumer_groups.requests import (
+    GOES_AWAY,
+    JOINS,
+    LEAVES,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -45,7 +51,7 @@ class World:
     """A coordinator, its record, its time, and the replies on their way to those who wait."""
 
     def __init__(self, counts: dict[str, int], settings: GroupSettings | None = None) -> None:
-        self.settings = settings or GroupSettings()
+        self.settings = settings or GroupSettings(group_consumer_session_timeout_ms=SESSION_MS)
         self.counts = dict(counts)
         self.now_ms = 0
         self.facts: list[Fact] = []
@@ -93,7 +99,7 @@ class World:
 
 @dataclass(eq=False)
 class Player:
-    """What both kinds have in common: what they believe, and how far they have read."""
+    """What all kinds have in common: what they believe, and how far they have read."""
 
     world: World
     topics: tuple[str, ...] = ("a", "b")
@@ -276,3 +282,94 @@ class KafkaMember(Player):
                 )
             )
         )
+
+
+@dataclass(eq=False)
+class Reconciles(Player):
+    """`told` is what it is to have by the last reply that came, `said` what it last said that it has."""
+
+    assignor: str | None = None
+    told: tuple[TopicPartition, ...] = ()
+    said: tuple[TopicPartition, ...] | None = None
+
+    def forget(self) -> None:
+        super().forget()
+        self.told, self.said = (), None
+
+    def join(self) -> ErrorCode:
+        """For the first time, or again after it was fenced or has lost its memory: it has let go of everything."""
+        member_id = self.member_id or self.world.new_id()
+        self.forget()
+        self.member_id, self.generation = member_id, JOINS
+        return self._say()
+
+    def heartbeat(self) -> ErrorCode:
+        """One or, where there is something to let go of, two: the second one says that it has."""
+        self._let_go()
+        error = self._say()
+        if error is not ErrorCode.NONE or self.said == self._has():
+            return error
+        return self._say()
+
+    def hear_and_read_on(self) -> None:
+        """It is told, and goes on with what it had, as one that is busy with its records."""
+        self._say(reads_on=True)
+
+    def lose_a_reply(self) -> None:
+        """The coordinator believes that it was told, and it does not know that it was heard."""
+        self._ask(self.generation, says_all=self.said is None)
+        self.said = None
+
+    def leave(self) -> None:
+        self.commit()
+        self._ask(LEAVES)
+        self.forget()
+
+    def go_away(self) -> None:
+        """As a static member that is stopped: its place is kept, and it comes back under another member id."""
+        self.commit()
+        self._ask(GOES_AWAY)
+        self.forget()
+
+    def _has(self) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(self.reading))
+
+    def _ask(self, epoch: int, says_all: bool = False) -> ConsumerHeartbeatReply:
+        owned = self._has()
+        reply = self.world.ask(
+            ConsumerHeartbeat(
+                group_id=GROUP,
+                member_id=self.member_id,
+                epoch=epoch,
+                instance_id=self.instance_id,
+                rebalance_timeout_ms=REBALANCE_MS if says_all else None,
+                topics=self.topics if says_all else None,
+                assignor=self.assignor if says_all else None,
+                owned=owned if says_all or owned != self.said else None,
+            )
+        )
+        assert isinstance(reply, ConsumerHeartbeatReply)
+        self.said = owned
+        return reply
+
+    def _say(self, *, reads_on: bool = False) -> ErrorCode:
+        reply = self._ask(self.generation, says_all=self.said is None)
+        if reply.error is ErrorCode.FENCED_MEMBER_EPOCH:
+            return self.join()
+        if reply.error is not ErrorCode.NONE:
+            self.forget()
+            return reply.error
+        assert reply.epoch >= self.generation
+        if reply.assignment is not None:
+            self.told = reply.assignment
+        self.generation = reply.epoch
+        if not reads_on:
+            self._let_go()
+            self.begin(self.told)
+        return ErrorCode.NONE
+
+    def _let_go(self) -> None:
+        lost = set(self.reading) - set(self.told)
+        if lost and self.is_member:
+            assert self.commit(lost) is ErrorCode.NONE, "what is taken away may be committed until it is let go of"
+        self.reading = {key: at for key, at in self.reading.items() if key not in lost}

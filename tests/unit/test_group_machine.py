@@ -6,14 +6,26 @@ from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from consumer_groups.assignors import TopicPartition
 from consumer_groups.state import Phase, decode_fact, encode_fact, replay
 from lakelog.errors import ErrorCode
-from tests.unit.group_players import GROUP, REBALANCE_MS, SESSION_MS, KafkaMember, Player, Served, World
+from tests.unit.group_players import GROUP, REBALANCE_MS, SESSION_MS, KafkaMember, Player, Reconciles, Served, World
 
 INSTANCES = st.sampled_from([None, None, "i0", "i1"])
+# Mixed groups have ways of their own, so that what only happens among one kind would be rare.
+KINDS = st.sampled_from(
+    [(Served, KafkaMember, Reconciles), (Served, KafkaMember), (Served, Reconciles), (Reconciles,), (Reconciles,)]
+)
 TOPICS = st.sampled_from([("a", "b"), ("a",), ("b",)])
 
 
@@ -22,16 +34,48 @@ class Members(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.kinds: tuple[type[Player], ...] = ()
         self.world = World({"a": 3, "b": 2})
         self.known: list[Player] = []
 
+    @initialize(kinds=KINDS)
+    def who_comes_to_this_group(self, kinds: tuple[type[Player], ...]) -> None:
+        self.kinds = kinds
+
+    @precondition(lambda self: Served in self.kinds)
     @rule(target=players, instance_id=INSTANCES, topics=TOPICS)
     def someone_served(self, instance_id: str | None, topics: tuple[str, ...]) -> Player:
         return self._appear(Served(self.world, topics, instance_id, assignors=("range", "sticky")))
 
+    @precondition(lambda self: KafkaMember in self.kinds)
     @rule(target=players, instance_id=INSTANCES, topics=TOPICS)
     def someone_of_kafkas(self, instance_id: str | None, topics: tuple[str, ...]) -> Player:
         return self._appear(KafkaMember(self.world, topics, instance_id))
+
+    @precondition(lambda self: Reconciles in self.kinds)
+    @rule(
+        target=players, instance_id=INSTANCES, topics=TOPICS, assignor=st.sampled_from([None, None, "range", "uniform"])
+    )
+    def someone_who_reconciles(self, instance_id: str | None, topics: tuple[str, ...], assignor: str | None) -> Player:
+        return self._appear(Reconciles(self.world, topics, instance_id, assignor=assignor))
+
+    @precondition(lambda self: Reconciles in self.kinds)
+    @rule(player=players)
+    def a_reply_is_lost(self, player: Player) -> None:
+        if isinstance(player, Reconciles) and player.member_id:
+            player.lose_a_reply()
+
+    @precondition(lambda self: Reconciles in self.kinds)
+    @rule(player=players)
+    def hear_of_a_loss_and_read_on(self, player: Player) -> None:
+        if isinstance(player, Reconciles) and player.member_id:
+            player.hear_and_read_on()
+
+    @precondition(lambda self: Reconciles in self.kinds)
+    @rule(player=players)
+    def go_away_for_a_while(self, player: Player) -> None:
+        if isinstance(player, Reconciles) and player.member_id and player.instance_id is not None:
+            player.go_away()
 
     def _appear(self, player: Player) -> Player:
         self.known.append(player)
@@ -77,7 +121,8 @@ class Members(RuleBasedStateMachine):
     def commit_in_the_name_of_an_old_generation(self, player: Player, back: int) -> None:
         if player.member_id and player.heartbeat() is ErrorCode.NONE and player.reading:  # type: ignore[attr-defined]
             key = next(iter(player.reading))
-            assert self._try_commit(player, player.generation - back, key) is ErrorCode.ILLEGAL_GENERATION
+            fenced = ErrorCode.STALE_MEMBER_EPOCH if isinstance(player, Reconciles) else ErrorCode.ILLEGAL_GENERATION
+            assert self._try_commit(player, player.generation - back, key) is fenced
 
     def _try_commit(self, player: Player, generation: int, key: TopicPartition) -> ErrorCode:
         return self.world.coordinator.check_commit(
@@ -162,4 +207,4 @@ class Members(RuleBasedStateMachine):
 
 
 TestMembers = Members.TestCase
-TestMembers.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestMembers.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -20,14 +20,13 @@ from consumer_groups.requests import (
     MemberDescription,
     SyncGroup,
 )
-from consumer_groups.state import Phase, Protocol
+from consumer_groups.state import GroupType, Phase, Protocol
 from consumer_groups.subscription_protocol import ConsumerAssignment, encode_assignment
 from ingest_api.kafka.calls import NODE_ID, Call, error_number, failed
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.errors import ErrorCode, LakelogError
 
 GROUP_KEY = 0
-CLASSIC = "classic"
 # From these versions on a member is told its id before it counts, and a leader may be told not to assign.
 _MEMBER_ID_REQUIRED_SINCE = 4
 _SKIPS_ASSIGNMENT_SINCE = 9
@@ -35,6 +34,8 @@ _SKIPS_ASSIGNMENT_SINCE = 9
 _LEAVERS_SINCE = 3
 _GROUPS_SINCE = 8
 _COORDINATORS_SINCE = 4
+# From this version on a group that is not there is told apart from one that is dead.
+_SAYS_NOT_FOUND_SINCE = 6
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ async def offset_commit(call: Call) -> Reply:
                 instance_id=asked.group_instance_id,
             )
         )
-        errors = {key: reply.refused.get(key, reply.error).number for key in offsets}
+        errors = {key: error_number(reply.refused.get(key, reply.error)) for key in offsets}
     except LakelogError as error:
         errors = dict.fromkeys(offsets, error_number(error))
     return {
@@ -199,24 +200,23 @@ async def offset_commit(call: Call) -> Reply:
 async def offset_fetch(call: Call) -> Reply:
     asked = call.request
     if call.version < _GROUPS_SINCE:
-        return await _committed(call, asked.group_id, asked.topics)
-    return {
-        "groups": [
-            {"group_id": group.group_id, **await _committed(call, group.group_id, group.topics)}
-            for group in asked.groups
-        ]
-    }
+        return await _committed(call, asked)
+    return {"groups": [{"group_id": group.group_id, **await _committed(call, group)} for group in asked.groups]}
 
 
-async def _committed(call: Call, group_id: str, topics: Iterable[Message] | None) -> Reply:
+async def _committed(call: Call, asked: Message) -> Reply:
     wanted = None
-    if topics is not None:
-        wanted = [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
-    try:
-        found = await call.gateway.groups.committed(group_id, wanted)
-    except LakelogError as error:
-        return {"topics": [], "error_code": error_number(error)}
+    if asked.topics is not None:
+        wanted = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partition_indexes]
     nothing = CommittedOffset(NO_OFFSET)
+    # Before version 9 nobody names itself, and before version 8 one group is asked for in place of a list.
+    member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
+    try:
+        found = await call.gateway.groups.committed(asked.group_id, wanted, member_id, epoch)
+    except LakelogError as error:
+        # Said of each partition too: version 1 has no other place, and some clients look nowhere else in any version.
+        failure = {"error_code": error_number(error)}
+        return {"topics": _by_topic((key, {**_offset(key, nothing), **failure}) for key in wanted or ()), **failure}
     return {"topics": _by_topic((key, _offset(key, found.get(key, nothing))) for key in (wanted or found))}
 
 
@@ -266,11 +266,11 @@ async def list_groups(call: Call) -> Reply:
             {
                 "group_id": each.group_id,
                 "protocol_type": each.protocol_type,
-                "group_state": each.phase.value,
-                "group_type": CLASSIC,
+                "group_state": each.state,
+                "group_type": each.type.value,
             }
             for each in listed
-            if (not states or each.phase.value.lower() in states) and (not kinds or CLASSIC in kinds)
+            if (not states or each.state.lower() in states) and (not kinds or each.type.value in kinds)
         ]
     }
 
@@ -283,7 +283,9 @@ async def _described(call: Call, group_id: str) -> Reply:
     try:
         described = await call.gateway.groups.describe(group_id)
     except LakelogError as error:
-        return {"group_id": group_id, "group_state": Phase.DEAD.value, "error_code": error_number(error)}
+        return {"group_id": group_id, "group_state": Phase.DEAD.value, **failed(error)}
+    if described.type is GroupType.CONSUMER:
+        return _not_classic(group_id, call.version)
     return {
         "group_id": group_id,
         "group_state": described.phase.value,
@@ -291,6 +293,14 @@ async def _described(call: Call, group_id: str) -> Reply:
         "protocol_data": described.protocol if described.phase is Phase.STABLE else "",
         "members": [_member(described, each) for each in described.members],
     }
+
+
+def _not_classic(group_id: str, version: int) -> Reply:
+    """Groups of the newer type have a request of their own, and whoever asks for them by this one does not know it."""
+    reply = {"group_id": group_id, "group_state": Phase.DEAD.value}
+    if version < _SAYS_NOT_FOUND_SINCE:
+        return reply
+    return {**reply, **failed(LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a classic group"))}
 
 
 def _member(described: GroupDescription, member: MemberDescription) -> Reply:
