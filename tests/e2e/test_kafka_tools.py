@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from lakelog_cli.local_gateway import LocalGateway
 from tests.gateway_process import gateway as gateway_process
-from tests.kafka.java_tools import CONSUMER_TEST, PRODUCER_TEST, missing, run_tool
+from tests.kafka.java_tools import CONSUMER_TEST, PATIENCE_S, PRODUCER_TEST, missing, run_tool
 
 pytestmark = pytest.mark.e2e
 
@@ -68,6 +72,34 @@ def test_a_topic_is_created_configured_filled_and_read(tool: Tool):
     reset = ["--reset-offsets", "--to-earliest", "--topic", "orders", "--execute"]
     moved = tool(GROUPS, "--group", "readers", *reset)
     assert [row.split()[3] for row in moved.splitlines() if row.startswith("readers")] == ["0", "0", "0"]
+
+
+def test_what_is_compressed_for_them_is_read_by_librdkafka_and_java(server: LocalGateway, tool: Tool):
+    """More than a block of every codec, of values that get smaller and of values that do not."""
+    codecs, luck = ("gzip", "snappy", "lz4", "zstd"), random.Random(7)
+    values = [luck.randbytes(40).hex() if number % 2 else f"value {number}" * 20 for number in range(3_000)]
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    topics = [NewTopic(f"in-{codec}", 1, config={"compression.type": codec}) for codec in codecs]
+    for created in admin.create_topics(topics).values():
+        created.result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": server.kafka})
+    for codec in codecs:
+        for value in values:
+            producer.produce(f"in-{codec}", value)
+    assert producer.flush(PATIENCE_S) == 0
+    for codec in codecs:
+        consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "none", "check.crcs": True})
+        consumer.assign([TopicPartition(f"in-{codec}", 0, 0)])
+        found: list[str] = []
+        while len(found) < len(values):
+            some = consumer.consume(len(values) - len(found), PATIENCE_S)
+            assert some, f"{codec}: only {len(found)} came"
+            found += [(each.value() or b"").decode() for each in some if each.error() is None]
+        consumer.close()
+        assert found == values
+    count = len(codecs) * len(values)
+    out = tool(CONSOLE_CONSUMER, "--include", "in-.*", "--from-beginning", "--max-messages", str(count))
+    assert sorted(out.splitlines()) == sorted(values * len(codecs))
 
 
 def test_the_performance_tests_run(tool: Tool):

@@ -27,10 +27,18 @@ def missing() -> str:
 def run_tool(
     bootstrap: str, name: str, *arguments: str, stdin: str = "", jvm_options: tuple[str, ...] = QUICK_START
 ) -> str:
-    logging = f"-Dlog4j2.configurationFile={FOLDER / 'log4j2.properties'}"
-    command = ["java", *jvm_options, logging, "-cp", f"{FOLDER / 'libs'}/*", name, "--bootstrap-server", bootstrap]
-    done = subprocess.run(
-        [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    command = [*_command(bootstrap, name, jvm_options), *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def start_tool(bootstrap: str, name: str, *arguments: str) -> subprocess.Popen[str]:
+    """One that goes on until it is told to stop."""
+    command = [*_command(bootstrap, name, QUICK_START), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _command(bootstrap: str, name: str, jvm_options: tuple[str, ...]) -> list[str]:
+    logging = f"-Dlog4j2.configurationFile={FOLDER / 'log4j2.properties'}"
+    return ["java", *jvm_options, logging, "-cp", f"{FOLDER / 'libs'}/*", name, "--bootstrap-server", bootstrap]

@@ -113,6 +113,7 @@ async def _through_connections(listening: Listening, client: PlainClient) -> Non
         request_bytes("metadata", 12, {"topics": None}),
         request_bytes("api_versions", 3, {}),
         request_bytes("heartbeat", 4, {"group_id": "g", "member_id": "m"}),
+        request_bytes("consumer_group_heartbeat", 1, {"group_id": "g", "member_id": "m", "topic_partitions": []}),
         request_bytes("offset_fetch", 8, {"groups": [{"group_id": "g", "topics": None}]}),
         request_bytes("create_topics", 7, {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}]}),
     ]

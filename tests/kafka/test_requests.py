@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import uuid
+from collections import Counter
 from typing import Any
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from ingest_api.kafka.apis import APIS
-from lakelog.errors import ErrorCode
+from ingest_api.kafka.records.reading import read_batch
+from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import ListRecords
 from tests.kafka.conftest import Listening, OpenListener, soon
-from tests.kafka.plain_client import PlainClient, batch, to_fetch, to_produce
+from tests.kafka.plain_client import GZIP, PlainClient, batch, to_fetch, to_produce
 
 UNSUPPORTED_VERSION = 35
 
@@ -197,6 +201,31 @@ async def test_metadata_creates_a_topic_where_it_may(client: PlainClient):
     assert (await client.ask("metadata", 1, topics=[]))["topics"] == []
 
 
+async def test_metadata_looks_at_each_topic_once_and_at_few_at_a_time(listening: Listening, client: PlainClient):
+    topics, names = listening.gateway.broker.topics, [f"t{number:02}" for number in range(40)]
+    for name in names:
+        await topic(client, name)
+    get, at_work, most, looks = topics.get, 0, 0, Counter[str]()
+
+    async def counted(name: str, **options: Any) -> Any:
+        nonlocal at_work, most
+        at_work, looks[name] = at_work + 1, looks[name] + 1
+        most = max(most, at_work)
+        await asyncio.sleep(0)  # others get as far as this one meanwhile
+        try:
+            return await get(name, **options)
+        finally:
+            at_work -= 1
+
+    topics.get = counted  # type: ignore[method-assign]
+    for asked in (None, [{"name": name} for name in names]):
+        reply = await client.ask("metadata", 12, topics=asked)
+        assert [(each["name"], each["error_code"]) for each in reply["topics"]] == [(name, 0) for name in names]
+        assert looks == dict.fromkeys(names, 1)
+        assert most <= 32
+        looks.clear()
+
+
 async def test_topics_are_not_created_where_that_is_turned_off(open_listener: OpenListener):
     async with open_listener(auto_create_topics_enable="false") as listening, listening.client() as client:
         reply = await client.ask("metadata", 12, topics=[{"name": "t"}], allow_auto_topic_creation=True)
@@ -225,6 +254,39 @@ async def test_each_partition_of_a_produce_request_has_its_own_outcome(client: P
     assert "checksum" in outcomes[1]["error_message"]
     both = await fetched(client, ("a", 0, 0), ("a", 1, 0), ("b", 0, 0))
     assert [values(each["records"]) for each in both] == [[b"1", b"2"], [], [b"3"]]
+
+
+async def test_what_a_batch_unpacks_to_is_counted_until_it_has_its_place(listening: Listening, client: PlainClient):
+    await topic(client, "t")
+    in_flight, room = listening.gateway.broker.produce_path.in_flight, listening.gateway.bodies.room
+    size = 900_000
+    packed = batch(bytes(size), codec=GZIP)
+    assert len(packed) < size // 100
+    taken = listening.gateway.broker.settings.in_flight_bytes_max
+    in_flight.claim(taken)
+    sending = asyncio.create_task(produced(client, ("t", 0, packed)))
+    await soon(lambda: room.bytes >= size)
+    in_flight.leave(taken)
+    assert (await sending)[0]["error_code"] == 0
+    await soon(lambda: room.bytes == 0)
+
+
+@pytest.mark.parametrize("codec", [0, GZIP])
+async def test_compressed_batches_are_read_in_a_thread_and_small_plain_ones_in_place(
+    client: PlainClient, monkeypatch: pytest.MonkeyPatch, codec: int
+):
+    await topic(client, "t")
+    threads: list[threading.Thread] = []
+
+    def noted(*asked: Any) -> Any:
+        threads.append(threading.current_thread())
+        return read_batch(*asked)
+
+    monkeypatch.setattr("ingest_api.kafka.handlers.produce.read_batch", noted)
+    assert (await produced(client, ("t", 0, batch(bytes(500_000 if codec else 500), codec=codec))))[0][
+        "error_code"
+    ] == 0
+    assert [each is threading.main_thread() for each in threads] == [codec == 0]
 
 
 async def test_partitions_of_one_topic_share_a_commit(listening: Listening, client: PlainClient):
@@ -346,6 +408,28 @@ async def test_errors_of_a_fetch_are_per_partition_and_come_at_once(client: Plai
     assert reply["responses"][0]["partitions"][0]["error_code"] == ErrorCode.UNKNOWN_LEADER_EPOCH.number
 
 
+async def test_a_topic_that_is_created_anew_is_another_one_by_its_id(listening: Listening, client: PlainClient):
+    admin = listening.gateway.broker.admin
+
+    async def fetched_by_id(topic_id: uuid.UUID) -> dict[str, Any]:
+        position = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        topics = [{"topic_id": topic_id, "partitions": [position]}]
+        reply = await client.ask("fetch", 13, max_wait=60_000, min_bytes=1, topics=topics)
+        (found,) = reply["responses"]
+        assert found["topic_id"] == topic_id
+        return dict(found["partitions"][0])
+
+    ids = []
+    for value in (b"first", b"second"):
+        ids.append(uuid.UUID((await admin.create_topic("t", 1)).topic_id))
+        await produced(client, ("t", 0, batch(value)))
+        assert values((await fetched_by_id(ids[-1]))["records"]) == [value]
+        if value == b"first":
+            await admin.delete_topic("t")
+    assert (await fetched_by_id(ids[0]))["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID.number
+    assert (await fetched_by_id(uuid.uuid4()))["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID.number
+
+
 async def test_fetch_sessions_are_refused_as_kafka_refuses_them(client: PlainClient):
     await topic(client, "t")
     await produced(client, ("t", 0, batch(b"x")))
@@ -375,11 +459,40 @@ async def test_records_of_all_versions_of_produce_and_fetch_are_the_same(client:
     for version in range(3, 13):
         await client.ask("produce", version, **to_produce(("t", 0, batch(b"%d" % version))))
     wanted = to_fetch(("t", 0, 0))
-    for version in range(4, 13):
-        reply = await client.ask("fetch", version, **wanted)
+    described = await client.ask("metadata", 12, topics=[{"name": "t"}])
+    by_id = {**wanted, "topics": [{**wanted["topics"][0], "topic_id": described["topics"][0]["topic_id"]}]}
+    del by_id["topics"][0]["topic"]
+    for version in range(4, 14):
+        reply = await client.ask("fetch", version, **(by_id if version == 13 else wanted))
         found = reply["responses"][0]["partitions"][0]
         assert values(found["records"]) == [b"%d" % each for each in range(3, 13)]
         assert found["high_watermark"] == found["last_stable_offset"] == 10
+
+
+@pytest.mark.parametrize(
+    ("configured", "version", "codec"),
+    [
+        ("producer", 12, 0),
+        ("uncompressed", 12, 0),
+        ("gzip", 4, 1),
+        ("snappy", 12, 2),
+        ("lz4", 12, 3),
+        ("zstd", 9, 0),
+        ("zstd", 10, 4),
+    ],
+)
+async def test_batches_are_compressed_where_the_topic_says_how(
+    client: PlainClient, configured: str, version: int, codec: int
+):
+    await topic(client, "t", compression_type=configured)
+    await produced(client, ("t", 0, batch(b"a" * 1_000, None, b"b")))
+    reply = await client.ask("fetch", version, **to_fetch(("t", 0, 0)))
+    records = reply["responses"][0]["partitions"][0]["records"]
+    envelope, found = read_batch(memoryview(records), 0, 1 << 20)
+    assert envelope.codec == codec
+    assert len(records) < 500 or codec == 0
+    assert isinstance(found, ListRecords)
+    assert list(found.values) == [b"a" * 1_000, None, b"b"]
 
 
 async def test_records_of_one_door_come_out_of_the_other(listening: Listening, client: PlainClient):
@@ -424,6 +537,44 @@ async def test_an_epoch_ends_where_the_log_does(client: PlainClient):
     partitions = [{"partition": 0, "leader_epoch": 0}, {"partition": 0, "leader_epoch": 5}]
     reply = await client.ask("offset_for_leader_epoch", 4, topics=[{"topic": "t", "partitions": partitions}])
     assert [each["end_offset"] for each in reply["topics"][0]["partitions"]] == [1, -1]
+
+
+async def test_offsets_are_fetched_in_every_version(client: PlainClient):
+    await topic(client, "t", 2)
+    commit = {"partition_index": 1, "committed_offset": 7, "committed_leader_epoch": -1}
+    await client.ask(
+        "offset_commit",
+        8,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=[{"name": "t", "partitions": [commit]}],
+    )
+    for version in range(1, 10):
+        single = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0, 1]}]}
+        reply = await client.ask("offset_fetch", version, **(single if version < 8 else {"groups": [single]}))
+        (group,) = [reply] if version < 8 else reply["groups"]
+        (found,) = group["topics"]
+        assert [(each["committed_offset"], each["error_code"]) for each in found["partitions"]] == [(-1, 0), (7, 0)]
+
+
+@pytest.mark.parametrize("version", [1, 2, 7, 8, 9])
+async def test_an_error_of_an_offset_fetch_is_said_of_each_partition(open_listener: OpenListener, version: int):
+    async with open_listener() as listening, listening.client() as client:
+        groups = listening.gateway.groups
+        await groups.committed("g")
+        assert groups._tenure is not None
+        await groups._tenure.end(LakelogError(ErrorCode.NOT_COORDINATOR))
+        wanted = [{"name": "t", "partition_indexes": [0, 3]}, {"name": "u", "partition_indexes": [1]}]
+        single = {"group_id": "g", "topics": wanted}
+        reply = await client.ask("offset_fetch", version, **(single if version < 8 else {"groups": [single]}))
+        (group,) = [reply] if version < 8 else reply["groups"]
+        assert [
+            (topic["name"], each["partition_index"], each["committed_offset"], each["error_code"])
+            for topic in group["topics"]
+            for each in topic["partitions"]
+        ] == [(*place, -1, ErrorCode.NOT_COORDINATOR.number) for place in (("t", 0), ("t", 3), ("u", 1))]
+        if version >= 2:
+            assert group["error_code"] == ErrorCode.NOT_COORDINATOR.number
 
 
 async def test_topics_are_created_grown_and_deleted_with_an_outcome_each(client: PlainClient):

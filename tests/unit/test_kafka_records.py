@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest_api.kafka.records import reading
+from ingest_api.kafka.records.compression import CODECS, pack, unpack
 from ingest_api.kafka.records.reading import read_batch
 from ingest_api.kafka.records.varints import TooLong, VarintRows, read_varint, read_varints, widths, zigzag
 from ingest_api.kafka.records.writing import write_batches, write_gap
@@ -247,6 +248,20 @@ def test_varints_in_columns_are_varints(numbers: list[int]):
     values, after = read_varints(data, starts)
     assert values.tolist() == numbers
     assert after.tolist() == np.cumsum(width).tolist()
+
+
+@given(st.sampled_from(sorted(CODECS)), st.binary(max_size=2_000), st.sampled_from([1, 50, 5_000]))
+def test_what_is_packed_unpacks_to_what_it_was(codec: str, data: bytes, times: int):
+    packed = pack(memoryview(data * times), CODECS[codec])
+    assert bytes(unpack(memoryview(packed), CODECS[codec], LIMIT)) == data * times
+
+
+def test_what_does_not_get_smaller_hardly_grows():
+    data = random.Random(6).randbytes((4 << 20) + 70_000)
+    for codec in CODECS.values():
+        packed = pack(memoryview(data), codec)
+        assert bytes(unpack(memoryview(packed), codec, LIMIT)) == data
+        assert len(packed) < len(data) + 10_000
 
 
 def test_a_varint_without_an_end_is_refused():

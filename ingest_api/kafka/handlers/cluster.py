@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from ingest_api.kafka.calls import LEADER_EPOCH, NODE_ID, Call, error_number
 from ingest_api.kafka.schemas import Message, Reply
@@ -12,6 +13,8 @@ from lakelog.errors import ErrorCode, LakelogError
 from lakelog.model.topic import TopicDescription, is_internal
 
 _ONLY_REPLICA = [NODE_ID]
+# Each topic that is asked for by name is looked up in the store.
+_ASKED_AT_ONCE = 32
 
 
 async def metadata(call: Call) -> Reply:
@@ -28,25 +31,31 @@ async def _topics(call: Call) -> Sequence[Reply]:
     asked = call.request.topics
     # Version 0 has no null: it asks for all topics by naming none.
     if asked is None or (call.version == 0 and not asked):
-        names = await call.gateway.broker.admin.list_topics(internal=True)
-        asked = [Message(name=name, topic_id=None) for name in names]
-        found = await asyncio.gather(*(_topic(call, each, may_create=False) for each in asked))
-        # One that has been deleted since the list was made is no error of the client's.
-        return [each for each in found if not each.get("error_code")]
+        return list(map(_topic, await call.gateway.broker.admin.describe_topics(internal=True)))
     may_create = call.request.allow_auto_topic_creation
-    return await asyncio.gather(*(_topic(call, each, may_create=may_create) for each in asked))
+    turns = asyncio.Semaphore(_ASKED_AT_ONCE)
+
+    async def in_turn(each: Message) -> Reply:
+        async with turns:
+            return await _asked_topic(call, each, may_create=may_create)
+
+    return await asyncio.gather(*map(in_turn, asked))
 
 
-async def _topic(call: Call, asked: Message, *, may_create: bool) -> Reply:
+async def _asked_topic(call: Call, asked: Message, *, may_create: bool) -> Reply:
     name: str | None = asked.name
     try:
         if name is None:
-            name = await name_of(call, asked.topic_id)
+            name = await call.gateway.broker.admin.name_of(str(asked.topic_id))
         described = await _described(call, name, may_create=may_create)
     except LakelogError as error:
         return {"error_code": error_number(error), "name": name, "topic_id": asked.topic_id}
+    return _topic(described)
+
+
+def _topic(described: TopicDescription) -> Reply:
     return {
-        "name": name,
+        "name": described.name,
         "topic_id": topic_id_of(described),
         "is_internal": described.internal,
         "partitions": [
@@ -78,15 +87,6 @@ async def _described(call: Call, name: str, *, may_create: bool) -> TopicDescrip
         return await broker.admin.describe_topic(name)  # another was faster
 
 
-async def name_of(call: Call, topic_id: uuid.UUID | None) -> str:
-    broker = call.gateway.broker
-    for name in await broker.admin.list_topics(internal=True) if topic_id is not None else ():
-        topic = await broker.topics.get(name)
-        if uuid.UUID(topic.state.table_id) == topic_id:
-            return name
-    raise LakelogError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
-
-
 def topic_id_of(described: TopicDescription) -> uuid.UUID:
     return uuid.UUID(described.topic_id)
 
@@ -105,21 +105,19 @@ async def describe_log_dirs(call: Call) -> Reply:
     """The warehouse is the one directory."""
     admin = call.gateway.broker.admin
     asked = call.request.topics
-    wanted: dict[str, set[int] | None] = {}
-    if asked is None:
-        wanted.update(dict.fromkeys(await admin.list_topics(internal=True)))
-    else:
-        wanted = {topic.topic: set(topic.partitions) for topic in asked}
     topics: list[Reply] = []
-    for name, partitions in wanted.items():
-        try:
-            described = await admin.describe_topic(name)
-        except LakelogError:
-            continue  # as Kafka does: what is not here is not in the list
-        sizes = [
-            {"partition_index": each.partition, "partition_size": each.bytes}
-            for each in described.partitions
-            if partitions is None or each.partition in partitions
-        ]
-        topics.append({"name": name, "partitions": sizes})
+    if asked is None:
+        topics.extend(map(_sizes, await admin.describe_topics(internal=True)))
+    for topic in asked or ():
+        with suppress(LakelogError):  # as Kafka does: what is not here is not in the list
+            topics.append(_sizes(await admin.describe_topic(topic.topic), set(topic.partitions)))
     return {"results": [{"log_dir": call.gateway.settings.warehouse, "topics": topics}]}
+
+
+def _sizes(described: TopicDescription, wanted: Collection[int] | None = None) -> Reply:
+    sizes = [
+        {"partition_index": each.partition, "partition_size": each.bytes}
+        for each in described.partitions
+        if wanted is None or each.partition in wanted
+    ]
+    return {"name": described.name, "partitions": sizes}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ingest_api.kafka.calls import Call, Hangup, Later, error_number, failed
-from ingest_api.kafka.records.envelope import NO_PRODUCER
+from ingest_api.kafka.records.envelope import NO_PRODUCER, is_compressed
 from ingest_api.kafka.records.reading import read_batch
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.errors import ErrorCode, LakelogError
@@ -61,14 +61,21 @@ async def _submit(
         if is_internal(topic):
             raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not written by clients")
         data: memoryview = sent.records if sent.records is not None else memoryview(b"")
-        size_max = log.settings.request_bytes_max
-        envelope, records = await gateway.compute(len(data), lambda: read_batch(data, sent.index, size_max))
+        read = partial(read_batch, data, sent.index, log.settings.request_bytes_max)
+        # What a compressed batch comes to is not known before it is unpacked.
+        reading = log.compute(read) if is_compressed(data) else gateway.compute(len(data), read)
+        envelope, records = await reading
         producer = None
         if envelope.producer_id != NO_PRODUCER:
             producer = ProducerBatch(
                 envelope.producer_id, envelope.producer_epoch, envelope.base_sequence, stream=sent.index
             )
-        return await log.produce_path.submit(topic, records, acks=acks, producer=producer)
+        # They are here beside the request until they have their place in line, where they are counted as in flight.
+        gateway.bodies.room.claim(records.size_bytes)
+        try:
+            return await log.produce_path.submit(topic, records, acks=acks, producer=producer)
+        finally:
+            gateway.bodies.room.leave(records.size_bytes)
     except LakelogError as error:
         return error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingest_api.kafka.calls import Call, error_number, failed
-from ingest_api.kafka.handlers.cluster import name_of, topic_id_of
+from ingest_api.kafka.handlers.cluster import topic_id_of
 from ingest_api.kafka.handlers.configs import created_configs
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.errors import ErrorCode, LakelogError
@@ -66,7 +66,7 @@ async def _delete(call: Call, asked: Message) -> Reply:
     name = asked.name
     try:
         if name is None:
-            name = await name_of(call, asked.topic_id)
+            name = await call.gateway.broker.admin.name_of(str(asked.topic_id))
         _refuse_internal(name)
         await call.gateway.broker.admin.delete_topic(name)
     except LakelogError as error:

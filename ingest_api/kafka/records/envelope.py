@@ -75,6 +75,11 @@ def open_batch(data: memoryview) -> tuple[Envelope, memoryview]:
     return envelope, data[HEADER_BYTES:]
 
 
+def is_compressed(data: memoryview) -> bool:
+    """Whether there may be far more in a batch than its bytes, as far as can be told before it is checked."""
+    return len(data) >= HEADER_BYTES and data[_CRC_FROM + 1] & _CODEC_BITS != 0
+
+
 def seal_batch(
     records: bytes | memoryview,
     *,
@@ -84,10 +89,11 @@ def seal_batch(
     base_timestamp_ms: int,
     max_timestamp_ms: int,
     leader_epoch: int = 0,
+    codec: int = 0,
 ) -> list[bytes | memoryview]:
-    """A batch around records, in pieces that make it up one after the other."""
+    """A batch around records, which are compressed by `codec`, in pieces that make it up one after the other."""
     after_crc = _AFTER_CRC.pack(
-        0, last_offset - base_offset, base_timestamp_ms, max_timestamp_ms, NO_PRODUCER, -1, -1, count
+        codec, last_offset - base_offset, base_timestamp_ms, max_timestamp_ms, NO_PRODUCER, -1, -1, count
     )
     crc = crc32c(records, crc32c(after_crc))
     length = HEADER_BYTES - _LENGTH_FROM + len(records)

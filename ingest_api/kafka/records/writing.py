@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest_api.kafka.records.compression import pack
 from ingest_api.kafka.records.envelope import NO_TIMESTAMP, seal_batch
 from ingest_api.kafka.records.varints import VarintRows, widths, zigzag
 from lakelog.fetch import Fetched
@@ -20,7 +21,7 @@ BATCH_RECORDS_MAX = 64 * 1024
 _EMPTY = pa.scalar(b"", pa.binary())
 
 
-def write_batches(fetched: Fetched) -> list[bytes | memoryview]:
+def write_batches(fetched: Fetched, codec: int = 0) -> list[bytes | memoryview]:
     """The pieces of the batches, to be sent one after the other. They lead the reader on to `next_offset`."""
     rows = fetched.rows
     pieces: list[bytes | memoryview] = []
@@ -28,7 +29,7 @@ def write_batches(fetched: Fetched) -> list[bytes | memoryview]:
     for start in range(0, count, BATCH_RECORDS_MAX):
         part = rows.slice(start, BATCH_RECORDS_MAX) if count > BATCH_RECORDS_MAX else rows
         last = start + BATCH_RECORDS_MAX >= count
-        pieces += _write_batch(part, fetched.next_offset - 1 if last else None)
+        pieces += _write_batch(part, fetched.next_offset - 1 if last else None, codec)
     return pieces
 
 
@@ -44,18 +45,19 @@ def write_gap(first_offset: int, next_offset: int) -> list[bytes | memoryview]:
     )
 
 
-def _write_batch(rows: pa.Table, last_offset: int | None) -> list[bytes | memoryview]:
+def _write_batch(rows: pa.Table, last_offset: int | None, codec: int) -> list[bytes | memoryview]:
     offsets: Int64s = _one(rows.column("offset")).to_numpy()
     times_ms: Int64s = _one(rows.column("timestamp")).cast(pa.int64()).to_numpy() // 1000
     records = _records(rows, times_ms - times_ms[0], offsets - offsets[0])
     return seal_batch(
-        records,
+        pack(records, codec),
         base_offset=int(offsets[0]),
         # As Kafka's own compaction does, the batch goes on to the end of a gap behind it.
         last_offset=int(offsets[-1]) if last_offset is None else last_offset,
         count=len(offsets),
         base_timestamp_ms=int(times_ms[0]),
         max_timestamp_ms=int(times_ms.max()),
+        codec=codec,
     )
 
 
