@@ -6,6 +6,7 @@ Ends with 0 if every partition went well, with 1 if one failed or nothing could 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -21,13 +22,14 @@ from compaction_jobs.surroundings import (
     WAREHOUSE_VARIABLE,
     options_of,
 )
-from lakelog.errors import LakelogError
 
 # The jobs themselves are loaded by the commands: that takes longer than other commands of the same program run.
 if TYPE_CHECKING:
     from compaction_jobs.context import Context
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 # Whoever appends and reads on the same machine goes first.
 NICENESS = 10
@@ -74,7 +76,8 @@ def run(
     offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
     option: StoreOptions = None,
 ) -> None:
-    """Run jobs, one after the other. Safe to run twice, at the same time, and beside gateways."""
+    """Run jobs, one after the other, also after one that failed. Safe to run twice, at once, and beside gateways."""
+    from compaction_jobs.commits import FAILURES, told
     from compaction_jobs.report import ProgressBar, print_outcomes
     from compaction_jobs.runner import run_job
 
@@ -86,11 +89,19 @@ def run(
     async def work(context: Context) -> bool:
         failed = False
         for job in jobs:
-            with ProgressBar() as bar:
-                context.progress = bar
-                outcomes = await run_job(context, job, topic or ())
-            print_outcomes(job, outcomes, dry_run=dry_run)
-            failed |= any(outcome.error is not None for outcome in outcomes)
+            try:
+                with ProgressBar() as bar:
+                    context.progress = bar
+                    outcomes = await run_job(context, job, topic or ())
+            except FAILURES as error:
+                typer.echo(f"lakelog: {job}: {told(error)}", err=True)
+                failed = True
+            except Exception:
+                log.exception("%s failed", job)
+                failed = True
+            else:
+                print_outcomes(job, outcomes, dry_run=dry_run)
+                failed |= any(outcome.error is not None for outcome in outcomes)
         return failed
 
     how = {"dry_run": dry_run, "force": force, "io_bytes_per_second": io_bytes_per_second}
@@ -157,6 +168,7 @@ def _with_context(
     warehouse: str, options: list[str] | None, work: Callable[[Context], Awaitable[T]], **how: float | bool
 ) -> T:
     """Run some work on a warehouse. What goes wrong with all of it is told in one line."""
+    from compaction_jobs.commits import FAILURES, told
     from compaction_jobs.context import Context
     from lakelog.broker import Broker
 
@@ -168,8 +180,8 @@ def _with_context(
 
     try:
         return asyncio.run(opened())
-    except LakelogError as error:
-        typer.echo(f"lakelog: {error.message}", err=True)
+    except FAILURES as error:
+        typer.echo(f"lakelog: {told(error)}", err=True)
         raise typer.Exit(1) from None
 
 

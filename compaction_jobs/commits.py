@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_jobs.lease import Lease, LeaseLost
+from compaction_jobs.outcome import brief
 from compaction_jobs.rewriting import Written
 from lakelog.delta import drafts
 from lakelog.delta.store import StoreRefused, StoreUnavailable
@@ -16,6 +17,15 @@ from lakelog.topics import Topic
 
 # What may go wrong with one partition and leaves the others alone.
 FAILURES = (LakelogError, StoreUnavailable, StoreRefused, OutcomeUnknown, LeaseLost)
+
+
+def told(failure: Exception) -> str:
+    """One of FAILURES in a line for the operator."""
+    if isinstance(failure, LakelogError):
+        return failure.message
+    if isinstance(failure, LeaseLost):
+        return str(failure)
+    return f"the store failed: {brief(failure)}"
 
 
 @dataclass(frozen=True, slots=True)

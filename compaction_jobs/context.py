@@ -9,9 +9,11 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from compaction_jobs.outcome import brief
 from compaction_jobs.rewriting import Access
 from compaction_jobs.surroundings import OFFSETS_RETENTION_MINUTES
 from lakelog.broker import Broker
@@ -73,20 +75,48 @@ class Context:
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
                 for name, value in {**LOCAL_SETTINGS, "spark.master": "local[*]"}.items():
                     builder = builder.config(name, value)
-            self.session = builder.getOrCreate()
+            try:
+                self.session = builder.getOrCreate()
+            except Exception as error:  # too little memory, a master that does not answer, a setting that is wrong
+                raise LakelogError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, f"Spark could not be started: {brief(error)}"
+                ) from error
         return self.session
 
     async def on_spark(self, work: Callable[[SparkSession], T]) -> T:
-        """Run what blocks on Spark in a thread, and tell how far its tasks are."""
+        """Run what blocks on Spark in a thread, and tell how far its tasks are.
+
+        Raises what the work raises, and a LakelogError where there is no Spark or it ended under the work.
+        """
         session = await asyncio.to_thread(self.spark)
-        tracker = session.sparkContext.statusTracker()
         working = asyncio.create_task(asyncio.to_thread(work, session))
         while not (await asyncio.wait({working}, timeout=TELL_EVERY_S))[0]:
-            stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number))]
-            done = sum(stage.numCompletedTasks for stage in stages)
-            self.progress.detail(f"{done} of {sum(stage.numTasks for stage in stages)} tasks of Spark")
-        return await working
+            with suppress(Exception):  # a Spark that does not answer is told of by the work itself
+                self.progress.detail(_tasks_of(session))
+        try:
+            return await working
+        except Exception as error:
+            if await asyncio.to_thread(_is_alive, session):
+                raise
+            raise LakelogError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"Spark has ended before its work was done: {brief(error)}"
+            ) from error
 
     def access(self, tasks_at_once: int) -> Access:
         """What a task is given. The limit is for all tasks together."""
         return Access(self.broker.store.url, self.options, self.io_bytes_per_second / max(1, tasks_at_once))
+
+
+def _tasks_of(session: SparkSession) -> str:
+    tracker = session.sparkContext.statusTracker()
+    stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number))]
+    done = sum(stage.numCompletedTasks for stage in stages)
+    return f"{done} of {sum(stage.numTasks for stage in stages)} tasks of Spark"
+
+
+def _is_alive(session: SparkSession) -> bool:
+    """Whether the JVM of the session answers, and has not stopped its work for good."""
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except Exception:
+        return False

@@ -48,4 +48,6 @@ def brief(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
+    if len(lines) > 1 and lines[1].startswith(": "):  # the bridge to Java says where it called, and then what happened
+        return lines[1].removeprefix(": ")
     return lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]

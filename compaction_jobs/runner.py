@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
 
 from compaction_jobs.context import Context
@@ -45,7 +45,10 @@ async def _over_topics(context: Context, job: str, topic_names: Sequence[str]) -
     outcomes = [
         Outcome(job=job, topic=name, partition=WHOLE_TOPIC, reason="", error=why) for name, why in unreadable.items()
     ]
-    return [*outcomes, *await TOPIC_JOBS[job](context, topics)]
+    if job != vacuum.NAME or topic_names:
+        return [*outcomes, *await TOPIC_JOBS[job](context, topics)]
+    deleted = await deleted_topics(context, {*unreadable, *(topic.name for topic in topics)})
+    return [*outcomes, *await vacuum.run(context, [*topics, *deleted]), *await vacuum.run_beside_topics(context)]
 
 
 async def open_topics(context: Context, names: Sequence[str]) -> tuple[list[Topic], dict[str, str]]:
@@ -67,3 +70,18 @@ async def open_topics(context: Context, names: Sequence[str]) -> tuple[list[Topi
         topic.state.producers.forget_before(context.now_ms - broker.settings.producer_expiration_ms)
         found.append(topic)
     return found, unreadable
+
+
+async def deleted_topics(context: Context, others: Collection[str]) -> list[Topic]:
+    """Those whose folders say that they were deleted, be it that all of their files are gone or not."""
+    found: list[Topic] = []
+    for folder in await context.broker.store.folders():
+        if folder in others:
+            continue
+        try:
+            topic = await context.broker.topics.find(folder)
+        except LakelogError:
+            continue  # no name for a topic, or another kind of table
+        if topic.state.is_topic and not topic.state.exists:
+            found.append(topic)
+    return found

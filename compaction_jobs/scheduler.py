@@ -1,7 +1,7 @@
 """Keeps the topics of a warehouse clean without anybody's doing: looks what is due, and runs it.
 
-Lives in a process of its own. Jobs that need no Spark run in it; for those that do it starts one local Spark
-application, which ends with its work, so that no memory is held while there is nothing to do.
+Lives in a process of its own. Jobs that need no Spark run in it, round by round. For those that do it starts one local
+Spark application beside the rounds, which ends with its work, so that no memory is held while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import TextIO, TypeAlias
 
+from compaction_jobs.application import run_application
+from compaction_jobs.commits import FAILURES, told
 from compaction_jobs.context import Context
 from compaction_jobs.due import partition_status
 from compaction_jobs.jobs import offsets, retention, vacuum
 from compaction_jobs.runner import SPARK_JOBS, open_topics, run_job
 from compaction_jobs.surroundings import options_variable
-from lakelog.delta.store import StoreRefused, StoreUnavailable
-from lakelog.errors import LakelogError
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ CLOCKED_JOBS = (offsets.NAME, vacuum.NAME)
 CLOCK_INTERVAL_MS = 600_000
 # After Spark has failed, be it that there is none: what is wrong will hardly be mended within a minute.
 SPARK_BACKOFF_MS = 600_000
-OUTPUT_TOLD_CHARS = 4000
+# No run takes that long unless it hangs. The schedules under deploy/ have the same limit.
+SPARK_LIMIT_S = 6 * 3600
 
 # The jobs that are due, and of each the topics with one of the reasons.
 Due: TypeAlias = dict[str, dict[str, str]]
@@ -54,40 +56,73 @@ async def _end_of(stream: TextIO) -> None:
 
 
 async def _rounds(context: Context, every_s: float) -> None:
-    clocked_ms = spark_ms = context.broker.clock.monotonic_ms()  # when each may run next
-    while True:
-        await asyncio.sleep(every_s)
-        now_ms = context.broker.clock.monotonic_ms()
-        try:
-            due = await due_jobs(context)
-            await run_due(context, due, with_clocked=now_ms >= clocked_ms)
-            if now_ms >= clocked_ms:
-                clocked_ms = now_ms + CLOCK_INTERVAL_MS
-            if now_ms >= spark_ms and not await run_due_on_spark(context, due):
-                spark_ms = now_ms + SPARK_BACKOFF_MS
-        except (LakelogError, StoreUnavailable, StoreRefused) as error:
-            log.warning("maintenance was put off: %s", error)
-        except Exception:
-            log.exception("maintenance failed")
+    clocked_ms = context.broker.clock.monotonic_ms()  # when those may run next
+    async with aclosing(SparkBeside(context)) as beside:
+        while True:
+            await asyncio.sleep(every_s)
+            now_ms = context.broker.clock.monotonic_ms()
+            try:
+                due = await due_jobs(context)
+                await run_due(context, due, with_clocked=now_ms >= clocked_ms)
+                if now_ms >= clocked_ms:
+                    clocked_ms = now_ms + CLOCK_INTERVAL_MS
+                beside.take_up(due)
+            except FAILURES as error:
+                log.warning("maintenance was put off: %s", told(error))
+            except Exception:
+                log.exception("maintenance failed")
 
 
 async def run_due(context: Context, due: Due, *, with_clocked: bool) -> None:
-    """Run what needs no Spark, here and now."""
-    if retention.NAME in due:
-        _tell(retention.NAME, due[retention.NAME])
-        await run_job(context, retention.NAME)
-    if with_clocked:
-        for job in CLOCKED_JOBS:
+    """Run what needs no Spark, here and now. What one job can't do is told, and the others are run."""
+    jobs = [retention.NAME] if retention.NAME in due else []
+    for job in [*jobs, *(CLOCKED_JOBS if with_clocked else ())]:
+        _tell(job, due.get(job, {}))
+        try:
             await run_job(context, job)
+        except FAILURES as error:
+            log.warning("%s was put off: %s", job, told(error))
+        except Exception:
+            log.exception("%s failed", job)
 
 
-async def run_due_on_spark(context: Context, due: Due) -> bool:
-    """Run what needs Spark in an application of its own, to its end. False if that failed."""
-    jobs = [job for job in due if job in SPARK_JOBS]
-    for job in jobs:
-        _tell(job, due[job])
-    topics = sorted({topic for job in jobs for topic in due[job]})
-    return not jobs or await _spark_application(context, jobs, topics)
+class SparkBeside:
+    """The jobs that need Spark, beside the rounds: one application at a time, and after a failure none for a while."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        self._not_before_ms = float("-inf")
+
+    def take_up(self, due: Due) -> None:
+        """Start what is due, unless something is at work or has failed a moment ago."""
+        jobs = [job for job in due if job in SPARK_JOBS]
+        if not jobs or self._task is not None or self._clock_ms() < self._not_before_ms:
+            return
+        for job in jobs:
+            _tell(job, due[job])
+        topics = sorted({topic for job in jobs for topic in due[job]})
+        self._task = asyncio.create_task(self._work(jobs, topics))
+
+    async def _work(self, jobs: Sequence[str], topics: Sequence[str]) -> None:
+        done = False
+        try:
+            done = await _spark_application(self._context, jobs, topics)
+        except Exception:
+            log.exception("maintenance on Spark failed")
+        finally:
+            self._task = None
+            if not done:
+                self._not_before_ms = self._clock_ms() + SPARK_BACKOFF_MS
+
+    def _clock_ms(self) -> float:
+        return self._context.broker.clock.monotonic_ms()
+
+    async def aclose(self) -> None:
+        """End what is at work."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 async def due_jobs(context: Context) -> Due:
@@ -106,25 +141,19 @@ def _tell(job: str, topics: dict[str, str]) -> None:
 
 
 async def _spark_application(context: Context, jobs: Sequence[str], topics: Sequence[str]) -> bool:
+    """Whether it did all that it was to do."""
     command = [sys.executable, "-m", "compaction_jobs", "run", *jobs, "--warehouse", context.url]
     for topic in topics:
         command += ["--topic", topic]
     if context.io_bytes_per_second:
         command += ["--io-bytes-per-second", str(context.io_bytes_per_second)]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, **options_variable(context.options), "COLUMNS": "200"},
-    )
+    environment = {**os.environ, **options_variable(context.options), "COLUMNS": "200"}
     try:
-        output, _ = await process.communicate()
-    except asyncio.CancelledError:
-        process.terminate()
-        await process.wait()
-        raise
-    if process.returncode:
-        told = output.decode(errors="replace")[-OUTPUT_TOLD_CHARS:]
-        log.warning("%s failed, and is left alone for a while:\n%s", " and ".join(jobs), told)
-    return process.returncode == 0
+        ended = await run_application(command, environment, limit_s=SPARK_LIMIT_S)
+    except OSError as error:
+        log.warning("%s could not be started: %s", " and ".join(jobs), error)
+        return False
+    if ended.code != 0:
+        how = "failed" if ended.code is not None else f"took more than {SPARK_LIMIT_S // 3600} hours, was ended"
+        log.warning("%s %s, and is left alone for a while:\n%s", " and ".join(jobs), how, ended.last_words)
+    return ended.code == 0

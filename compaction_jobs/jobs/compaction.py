@@ -1,12 +1,10 @@
 """Key compaction: of every key the latest record stays, and the offsets of those that stay do not change.
 
-All partitions that are due go through Spark together, in batches, and each is committed on its own. A batch that fails
-is done again in halves, and these too, until the partition at fault is alone and left behind.
+All partitions that are due go through Spark together, in batches, and each is committed on its own.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from compaction_jobs.commits import FAILURES, Replacement, replace
 from compaction_jobs.context import Context
 from compaction_jobs.dirtiness import Dirtiness, dirtiness
+from compaction_jobs.halving import in_halves
 from compaction_jobs.lease import Lease
 from compaction_jobs.outcome import Amount, Outcome, brief
 from compaction_jobs.rewriting import Rewrite, Source, Written
@@ -22,14 +21,11 @@ from compaction_jobs.runs import Run, plan_runs
 from compaction_jobs.sealed import total_bytes
 from lakelog.delta.parquet import codec_for
 from lakelog.delta.state import CLEANER_APP
-from lakelog.errors import LakelogError
 from lakelog.model.segment import Segment
 from lakelog.topics import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger(__name__)
 
 NAME = "compaction"
 # Partitions are compacted together up to so many bytes. What a run that is killed has committed by then stays.
@@ -116,34 +112,25 @@ def _batches(units: Sequence[Unit]) -> Iterator[list[Unit]]:
 
 async def _compact(context: Context, units: Sequence[Unit]) -> list[tuple[Unit, Outcome | None]]:
     """What became of each; None for a unit that another writer was faster with."""
-    started_ms = context.broker.clock.monotonic_ms()
 
-    def seconds() -> float:
-        return (context.broker.clock.monotonic_ms() - started_ms) / 1000
+    async def commit(
+        unit: Unit, written: Sequence[tuple[Run, Written]], lease: Lease, seconds: float
+    ) -> tuple[Unit, Outcome | None]:
+        return unit, await _commit(context, unit, written, lease, seconds)
 
-    async with Lease(context.broker.store, context.broker.clock) as lease:
-        try:
-            written = await context.on_spark(lambda session: _write(session, context, units, lease.id))
-        except LakelogError:
-            raise  # there is no Spark: nothing that has to do with any one partition
-        except Exception as error:
-            if len(units) == 1:
-                log.warning("compaction of %s-%d failed", units[0].topic.name, units[0].partition, exc_info=True)
-                return [(units[0], _outcome(units[0], seconds=seconds(), error=brief(error)))]
-        else:
-            results: list[tuple[Unit, Outcome | None]] = []
-            for unit in units:
-                mine = [(run, file) for of_unit, run, file in written if of_unit is unit]
-                results.append((unit, await _commit(context, unit, mine, lease, seconds())))
-            return results
-    half = len(units) // 2
-    return [*await _compact(context, units[:half]), *await _compact(context, units[half:])]
+    return await in_halves(
+        context,
+        units,
+        lambda session, some, unique: _write(session, context, some, unique),
+        commit,
+        lambda unit, error, seconds: (unit, _outcome(unit, seconds=seconds, error=error)),
+    )
 
 
 def _write(
     session: SparkSession, context: Context, units: Sequence[Unit], unique: str
-) -> list[tuple[Unit, Run, Written]]:
-    """The work on Spark: who survives, and the new files. Blocks until it is done."""
+) -> list[list[tuple[Run, Written]]]:
+    """The work on Spark: who survives, and the new files of each unit. Blocks until it is done."""
     from compaction_jobs.on_spark import KeyFile, Survivors, tasks_at_once
 
     access = context.access(tasks_at_once(session))
@@ -157,18 +144,21 @@ def _write(
     survivors = Survivors(session, access, files)
     try:
         counts = survivors.counts()
-        planned: list[tuple[Unit, Run]] = []
+        planned: list[tuple[int, Run]] = []
         rewrites: list[Rewrite] = []
         first_file = 0
-        for unit in units:
+        for number, unit in enumerate(units):
             sources = unit.found.sources
             of_unit = [counts.get(first_file + position, 0) for position in range(len(sources))]
             for run in plan_runs(unit.found, of_unit, unit.topic.state.config.segment_bytes, unit.now_ms):
-                planned.append((unit, run))
+                planned.append((number, run))
                 rewrites.append(_rewrite(unit, run, first_file + sources.index(run.segments[0]), unique))
             first_file += len(sources)
         written = survivors.write(access, rewrites) if rewrites else []
-        return [(unit, run, file) for (unit, run), file in zip(planned, written, strict=True)]
+        by_unit: list[list[tuple[Run, Written]]] = [[] for _ in units]
+        for (number, run), file in zip(planned, written, strict=True):
+            by_unit[number].append((run, file))
+        return by_unit
     finally:
         survivors.close()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from compaction_jobs.commits import FAILURES, Replacement, replace
 from compaction_jobs.context import Context
+from compaction_jobs.halving import in_halves
 from compaction_jobs.lease import Lease
 from compaction_jobs.outcome import Amount, Outcome, brief
 from compaction_jobs.packing import pack_small
@@ -71,11 +72,13 @@ def _fitting(packs: Sequence[Pack]) -> int:
 
 
 async def _merge(context: Context, packs: Sequence[Pack]) -> list[Outcome]:
-    started_ms = context.broker.clock.monotonic_ms()
-    async with Lease(context.broker.store, context.broker.clock) as lease:
-        written = await context.on_spark(lambda session: _write(session, context, packs, lease.id))
-        seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
-        return [await _commit(context, pack, file, lease, seconds) for pack, file in zip(packs, written, strict=True)]
+    return await in_halves(
+        context,
+        packs,
+        lambda session, some, unique: _write(session, context, some, unique),
+        lambda pack, file, lease, seconds: _commit(context, pack, file, lease, seconds),
+        lambda pack, error, seconds: _outcome(pack, Amount.of(pack.segments), seconds=seconds, error=error),
+    )
 
 
 def _write(session: SparkSession, context: Context, packs: Sequence[Pack], unique: str) -> list[Written]:

@@ -1,5 +1,8 @@
 """Vacuum: files that left the table, that never came into it or were never finished, and commits under a checkpoint.
 
+Topics that were deleted are visited too, for the files whose deletion did not come to its end, and so is what writes of
+Spark have staged.
+
 No Spark: folders are listed and files are deleted. What is deleted is looked up in a state of the table that is newer
 than the listing, so a file that was committed in between is seen as what it is.
 """
@@ -16,6 +19,7 @@ from compaction_jobs.lease import leases
 from compaction_jobs.orphans import dispensable
 from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome, brief
 from lakelog.delta.store import StoredFile
+from lakelog.spark import staging
 from lakelog.topics import Topic
 
 NAME = "vacuum"
@@ -30,12 +34,25 @@ async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
         try:
             outcomes += await _vacuum(context, topic)
         except FAILURES as error:
-            outcomes.append(Outcome(job=NAME, topic=topic.name, partition=WHOLE_TOPIC, reason="", error=brief(error)))
+            outcomes.append(_whole_folder(topic.name, "", (), (), error=brief(error)))
         context.progress.advance(done)
     if not context.dry_run:
         _, void = await leases(context.broker.store, context.now_ms)
         await context.broker.store.delete(void)
     return outcomes
+
+
+async def run_beside_topics(context: Context) -> list[Outcome]:
+    """What writes of Spark have staged and will never append."""
+    started_ms = context.broker.clock.monotonic_ms()
+    try:
+        files = await staging.abandoned(context.broker.store, context.now_ms)
+        if not context.dry_run:
+            await context.broker.store.delete([file.path for file in files])
+    except FAILURES as error:
+        return [_whole_folder(staging.FOLDER, "", (), (), error=brief(error))]
+    seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
+    return [_whole_folder(staging.FOLDER, "writes that never ended", files, (), seconds)] if files else []
 
 
 async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
@@ -45,11 +62,12 @@ async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
     present = [copied(file, path=file.path.removeprefix(inside)) for file in await store.files(topic.name)]
     held, _ = await leases(store, context.now_ms)
     await topic.table.refresh()
-    topic.require()
     state = topic.state
+    state.require_sound()  # but it need not exist any more
     data = [file for file in present if _DATA_FILE.fullmatch(file.path)]
     delay_ms = state.config.file_delete_delay_ms
-    doomed = dispensable(data, state.live, state.tombstones, held, delay_ms, context.now_ms)
+    removed_ms = state.tombstones.times_ms()
+    doomed = dispensable(data, state.live, removed_ms, held, delay_ms, context.now_ms)
     unfinished = dispensable(await store.unfinished(topic.name), (), {}, held, delay_ms, context.now_ms)
     gone = set(doomed)
     if not context.dry_run:
@@ -69,12 +87,12 @@ async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
         if not gone.isdisjoint(files)
     ]
     if unfinished:
-        outcomes.append(_whole_topic(topic, "unfinished files", unfinished, (), seconds))
+        outcomes.append(_whole_folder(topic.name, "unfinished files", unfinished, (), seconds))
     log = [file for file in present if file.path.startswith(LOG_FOLDER)]
     if not context.dry_run and await _clean_log(context, topic, log):
         left = await store.files(topic.table.path(LOG_FOLDER.rstrip("/")))
         seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
-        outcomes.append(_whole_topic(topic, "old commits", log, left, seconds))
+        outcomes.append(_whole_folder(topic.name, "old commits", log, left, seconds))
     return outcomes
 
 
@@ -90,17 +108,23 @@ async def _clean_log(context: Context, topic: Topic, log: Sequence[StoredFile]) 
     return await table.clean_log(before_ms=before_ms)
 
 
-def _whole_topic(
-    topic: Topic, reason: str, before: Sequence[StoredFile], after: Sequence[StoredFile], seconds: float
+def _whole_folder(
+    name: str,
+    reason: str,
+    before: Sequence[StoredFile],
+    after: Sequence[StoredFile],
+    seconds: float = 0.0,
+    error: str | None = None,
 ) -> Outcome:
     return Outcome(
         job=NAME,
-        topic=topic.name,
+        topic=name,
         partition=WHOLE_TOPIC,
         reason=reason,
         before=_amount(before),
         after=_amount(after),
         seconds=seconds,
+        error=error,
     )
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import uuid
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from compaction_jobs import runner, scheduler
 from compaction_jobs.context import Context
 from compaction_jobs.journal import Journal
 from compaction_jobs.lease import LEASE_FOLDER, Lease
@@ -20,9 +23,13 @@ from compaction_jobs.scheduler import due_jobs, run_due
 from consumer_groups.assignors import TopicPartition
 from consumer_groups.service import GroupService
 from lakelog.broker import Broker
+from lakelog.delta import drafts
 from lakelog.delta.rows import FOLD_FILES
+from lakelog.delta.store import StoreUnavailable
 from lakelog.errors import LakelogError
 from lakelog.log.tiers import FAN
+from lakelog.spark import staging
+from lakelog.spark.staging import BatchId, Manifest, Piece
 from tests.conftest import OpenBroker, Warehouse
 from tests.contract.group_members import commit_simply, offsets_of
 from tests.contract.records import COLD, MovedClock, append, append_each, batch_of, records, values_of
@@ -219,6 +226,72 @@ async def test_old_commits_go_and_a_checkpoint_stands_for_them(
     assert await values_of(open_broker(COLD), TOPIC) == ["a", "b", "c", "d"]
 
 
+async def test_files_of_a_topic_whose_deletion_died_go_after_the_delay(
+    open_broker: OpenBroker, warehouse: Warehouse, clock: MovedClock
+) -> None:
+    broker = open_broker(COLD, clock=clock)
+    await broker.admin.create_topic(TOPIC, 2, {"file.delete.delay.ms": "1200000"})
+    await append_each(broker, TOPIC, ["a", "b"])
+    await append_each(broker, TOPIC, ["c"], partition=1)
+    # All that was done of the deletion.
+    table = (await broker.topics.get(TOPIC)).table
+    await table.commit(drafts.delete(table.state, clock.now_ms()))
+    await broker.store.put(f"{TOPIC}/partition=0/{0:020d}-orphan.parquet", b"nobody's")
+    for path in ("not_a_topic/partition=0/1.parquet", "no name for one/partition=0/1.parquet"):
+        await broker.store.put(path, b"somebody else's")
+    # Well short of the delay: the clock runs on meanwhile, and a store may tell a file's age in whole seconds.
+    clock.ahead_ms += 1_140_000
+    assert await run("vacuum", open_broker(COLD, clock=clock), warehouse) == []
+    clock.ahead_ms += 60_000
+    outcomes = await run("vacuum", open_broker(COLD, clock=clock), warehouse)
+    assert [(each.topic, each.partition, each.before.files, each.after.files) for each in outcomes] == [
+        (TOPIC, 0, 3, 0),
+        (TOPIC, 1, 1, 0),
+    ]
+    assert await data_files(broker) == set()
+    for folder in ("not_a_topic", "no name for one"):
+        assert len(await broker.store.files(folder)) == 1
+    # Nothing is different for the next topic of the name.
+    await broker.admin.create_topic(TOPIC, 1, {"file.delete.delay.ms": "1200000"})
+    await append_each(broker, TOPIC, ["new"])
+    clock.ahead_ms += 1_300_000
+    await run("vacuum", open_broker(COLD, clock=clock), warehouse)
+    assert await values_of(open_broker(COLD), TOPIC) == ["new"]
+
+
+async def test_what_writes_of_spark_have_left_goes_unless_somebody_may_come_back_for_it(
+    open_broker: OpenBroker, warehouse: Warehouse, clock: MovedClock
+) -> None:
+    broker = open_broker(COLD, clock=clock)
+    store = broker.store
+    unnamed = BatchId(f"{staging.UNNAMED}{uuid.uuid4()}", 0)
+    named, query, killed = BatchId("nightly", 7, TOPIC), BatchId(str(uuid.uuid4()), 3), BatchId("killed", 1)
+
+    async def stage(batch: BatchId, name: str) -> Piece:
+        path = f"{batch.folder}/{name}.arrow"
+        await store.put(path, b"records")
+        return Piece(TOPIC, path, 1, 7)
+
+    frozen = {batch: await stage(batch, "frozen") for batch in (unnamed, named, query)}
+    for batch, piece in frozen.items():
+        await staging.freeze(store, batch, (piece,), clock.now_ms())
+    await staging.finish(store, query, Manifest(clock.now_ms(), ()))
+    for batch in (*frozen, killed):
+        await stage(batch, "of another attempt")
+    everything = await store.files(staging.FOLDER)
+    assert len(everything) == 10
+    clock.ahead_ms += staging.ABANDONED_MS - 60_000
+    assert await run("vacuum", broker, warehouse) == []
+    clock.ahead_ms += 120_000
+    assert len(await run("vacuum", broker, warehouse, dry_run=True)) == 1
+    assert await store.files(staging.FOLDER) == everything
+    (done,) = await run("vacuum", broker, warehouse)
+    assert (done.topic, done.partition, done.before.files, done.after.files) == (staging.FOLDER, WHOLE_TOPIC, 7, 0)
+    left = [file.path for file in await store.files(staging.FOLDER)]
+    assert sorted(left) == sorted([named.manifest, frozen[named].path, query.manifest])
+    assert await run("vacuum", broker, warehouse) == []
+
+
 # -- offsets ---------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +367,69 @@ async def test_a_round_of_the_schedule_runs_what_is_due(
     assert await values_of(broker, TOPIC) == []
     last = await Journal(broker.store, clock).last_runs()
     assert set(last) == {("retention", TOPIC, 0), ("vacuum", TOPIC, WHOLE_TOPIC)}
+
+
+async def test_one_job_that_fails_does_not_keep_the_others_of_a_round(
+    open_broker: OpenBroker, warehouse: Warehouse, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = open_broker(COLD, clock=clock)
+    await broker.admin.create_topic(TOPIC, 1, {**SEALED, "retention.ms": "60000", "file.delete.delay.ms": "0"})
+    await append_each(broker, TOPIC, [PADDING])
+    await broker.store.put(f"{TOPIC}/partition=0/{0:020d}-orphan.parquet", b"nobody's")
+    clock.ahead_ms += 4 * 3_600_000
+
+    async def fails(*_: object) -> NoReturn:
+        raise StoreUnavailable("connection reset")
+
+    monkeypatch.setitem(runner.TOPIC_JOBS, "retention", fails)
+    context = Context(broker, warehouse.url, warehouse.options)
+    await run_due(context, await due_jobs(context), with_clocked=True)
+    assert len(await data_files(broker)) == 1
+
+
+async def test_spark_works_beside_the_rounds_and_one_at_a_time(
+    open_broker: OpenBroker, warehouse: Warehouse, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = open_broker(COLD, clock=clock)
+    begun: asyncio.Queue[list[str]] = asyncio.Queue()
+    ends: asyncio.Queue[bool] = asyncio.Queue()
+    ended: list[BaseException | bool] = []
+
+    async def application(context: Context, jobs: list[str], topics: list[str]) -> bool:
+        begun.put_nowait([*jobs, *topics])
+        try:
+            ended.append(await ends.get())
+        except asyncio.CancelledError as error:
+            ended.append(error)
+            raise
+        return ended[-1] is True
+
+    monkeypatch.setattr(scheduler, "_spark_application", application)
+    due = {"retention": {TOPIC: "old"}, "merge": {TOPIC: "small files"}}
+    async with aclosing(scheduler.SparkBeside(Context(broker, warehouse.url))) as beside:
+
+        async def end_with(success: bool) -> None:
+            assert beside._task is not None
+            ends.put_nowait(success)
+            await beside._task
+
+        beside.take_up({"retention": {TOPIC: "old"}})
+        assert beside._task is None
+        beside.take_up(due)
+        assert await begun.get() == ["merge", TOPIC]
+        beside.take_up(due)
+        await end_with(True)
+        assert begun.empty()
+        beside.take_up(due)
+        await begun.get()
+        await end_with(False)
+        beside.take_up(due)
+        assert beside._task is None, "what has failed is left alone for a while"
+        clock.ahead_ms += scheduler.SPARK_BACKOFF_MS
+        beside.take_up(due)
+        await begun.get()
+    assert ended[:2] == [True, False]
+    assert isinstance(ended[2], asyncio.CancelledError), "the application ends with the scheduler"
 
 
 async def test_what_does_not_exist_is_told(broker: Broker, warehouse: Warehouse) -> None:

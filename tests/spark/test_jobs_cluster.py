@@ -17,6 +17,7 @@ import pytest
 from lakelog.broker import Broker
 from lakelog.spark import SparkUnavailable
 from lakelog.spark.session import require_java
+from tests.conftest import SHORT_LIVED_JAVA
 from tests.contract.records import COLD
 from tests.spark.job_runs import COMPACTED, put, served
 
@@ -32,7 +33,8 @@ MEMORY = "512m"
 
 def surroundings() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LAKELOG_", "PYSPARK_"))}
-    return {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": MEMORY, "COLUMNS": "200"}
+    daemons = {"SPARK_DAEMON_MEMORY": MEMORY, "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JAVA}
+    return {**kept, **daemons, "PYSPARK_PYTHON": sys.executable, "COLUMNS": "200"}
 
 
 class Daemon:
@@ -107,7 +109,12 @@ def test_every_topic_is_compacted_over_the_cluster(master: str, tmp_path: Path) 
     asyncio.run(_fill(warehouse))
     entry = str(Path(sys.modules["compaction_jobs"].__path__[0]) / "__main__.py")
     submit = [str(SPARK_BIN / "spark-submit"), "--master", master]
-    settings = ("spark.driver.host=127.0.0.1", "spark.ui.enabled=false", f"spark.executor.memory={MEMORY}")
+    settings = (
+        "spark.driver.host=127.0.0.1",
+        "spark.ui.enabled=false",
+        f"spark.executor.memory={MEMORY}",
+        f"spark.executor.extraJavaOptions={SHORT_LIVED_JAVA}",
+    )
     for setting in settings:
         submit += ["--conf", setting]
     done = subprocess.run(

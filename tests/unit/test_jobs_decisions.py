@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from compaction_jobs.dirtiness import dirtiness
 from compaction_jobs.orphans import ON_ITS_WAY_MS, dispensable
+from compaction_jobs.outcome import brief
 from compaction_jobs.packing import Survival, pack_small, pack_survivors, worth_a_merge
 from compaction_jobs.retention import held_by_active_segment, plan_retention
 from compaction_jobs.rewriting import ROW_BITS, Wants
@@ -298,3 +299,12 @@ def test_kept_rows_are_found_row_group_by_row_group_however_their_places_come(da
             assert of_file.any_before(start + rows) == bool(expected)
             assert of_file.take_before(start + rows).tolist() == expected
             start += rows
+
+
+def test_an_error_is_told_in_the_line_that_says_what_happened() -> None:
+    assert brief(ValueError()) == "ValueError"
+    assert brief(ValueError("a file is gone\nand more of it")) == "a file is gone"
+    of_a_task = "a task failed\nTraceback (most recent call last):\n  File 1\nKeyError: 'offset'"
+    assert brief(RuntimeError(of_a_task)) == "KeyError: 'offset'"
+    of_java = "An error occurred while calling o5.collect.\n: java.lang.OutOfMemoryError: heap\n\tat java.util.Arrays"
+    assert brief(RuntimeError(of_java)) == "java.lang.OutOfMemoryError: heap"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from compaction_jobs.scheduler import SPARK_LIMIT_S
 from compaction_jobs.surroundings import JOB_NAMES
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "jobs"
@@ -46,6 +47,16 @@ def airflow() -> list[list[str]]:
         elif isinstance(node, ast.List):
             found.append([str(each.value) for each in node.elts if isinstance(each, ast.Constant)])
     return [jobs_in(words) for words in found if "run" in words]
+
+
+def test_a_run_that_hangs_does_not_keep_the_next_ones_for_ever() -> None:
+    """Where the schedule starts no second one beside it. As long as the built-in scheduler and the other schedules."""
+    for job in yaml.safe_load_all((FOLDER / "kubernetes-cronjobs.yaml").read_text()):
+        if job["kind"] == "CronJob":
+            assert job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == SPARK_LIMIT_S
+    locked = [line for line in (FOLDER / "crontab").read_text().splitlines() if "flock" in line]
+    assert locked
+    assert all(f"timeout {SPARK_LIMIT_S // 3600}h " in line for line in locked)
 
 
 @pytest.mark.parametrize(
