@@ -10,6 +10,7 @@ import pytest
 from lakelog.broker import Broker
 from lakelog.errors import LakelogError
 from lakelog.model.batch import Records
+from lakelog.model.topic import TOPIC_NAME_CHARS_MAX
 from lakelog.spark import staging
 from lakelog.spark.delivery import deliver, drop
 from lakelog.spark.staging import BatchId, Piece
@@ -31,7 +32,7 @@ async def stage(
     """One piece per value, as tasks stage them."""
     pieces = []
     for number, value in enumerate(values):
-        pieces.append(await stage_one(broker, batch, records([value]), f"{attempt}-{topic}-{number}", topic))
+        pieces.append(await stage_one(broker, batch, records([value]), f"{attempt}-{topic[:9]}-{number}", topic))
     return pieces
 
 
@@ -100,6 +101,25 @@ async def test_several_topics_each_get_their_records_once(broker: Broker) -> Non
     await deliver(broker, batch, [], repeatable=True)
     assert await values_of(broker, TOPIC) == ["a", "b"]
     assert await values_of(broker, "others") == ["x", "y"]
+
+
+async def test_one_name_for_several_topics_is_a_name_for_each(broker: Broker) -> None:
+    for number, values in enumerate((["a", "b"], ["c"])):
+        for topic in (TOPIC, "others", None):
+            batch = BatchId(APP, number, topic)
+            for attempt in ("0", "1"):  # and each of them is passed over when it comes again
+                pieces = await stage(broker, batch, values, attempt=attempt, topic=topic or "any")
+                await deliver(broker, batch, pieces, repeatable=True)
+    for topic in (TOPIC, "others", "any"):
+        assert await values_of(broker, topic) == ["a", "b", "c"]
+    assert sorted(await staged_files(broker)) == sorted(BatchId(APP, 1, of).manifest for of in (TOPIC, "others", None))
+
+
+async def test_a_name_and_a_topic_may_be_as_long_as_they_are_allowed_to(broker: Broker) -> None:
+    topic = "t" * TOPIC_NAME_CHARS_MAX
+    batch = BatchId("a" * 200, 0, topic)
+    await deliver(broker, batch, await stage(broker, batch, ["a"], topic=topic), repeatable=True)
+    assert await values_of(broker, topic) == ["a"]
 
 
 async def test_two_drivers_at_the_same_time_append_once(open_broker: OpenBroker) -> None:

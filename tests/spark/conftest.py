@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ def kafka_source_jars() -> list[str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    for_short_lived = os.environ.pop("SPARK_SUBMIT_OPTS")  # this one lives long enough for code to be compiled well
     try:
         settings = {"spark.driver.memory": "1g", "spark.master": "local[2,3]"}
         if jars := kafka_source_jars():
@@ -29,6 +31,8 @@ def spark() -> Iterator[SparkSession]:
         session = delta_session("lakelog-tests", settings=settings)
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
+    finally:
+        os.environ["SPARK_SUBMIT_OPTS"] = for_short_lived
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

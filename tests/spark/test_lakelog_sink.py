@@ -111,6 +111,17 @@ async def test_a_named_write_that_is_repeated_is_passed_over(
     assert await values_of(broker, TOPIC) == ["0", "1", "2", "3", "4"] * 2
 
 
+async def test_one_batch_of_a_stream_goes_to_two_topics_under_one_name(
+    spark: SparkSession, broker: Broker, warehouse: Warehouse
+) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) value").coalesce(1)
+    for _ in range(2):  # the second time as after a restart
+        for topic in ("first", "second"):
+            save(frame, warehouse, topic=topic, txnAppId="twice", txnVersion=0)
+    assert await values_of(broker, "first") == ["0", "1", "2"]
+    assert await values_of(broker, "second") == ["0", "1", "2"]
+
+
 async def test_tasks_that_fail_are_run_again_without_duplicates(
     spark: SparkSession, broker: Broker, warehouse: Warehouse
 ) -> None:

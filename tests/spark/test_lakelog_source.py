@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from pyspark.sql import SparkSession
 
 from lakelog.broker import Broker
 from lakelog.log.tiers import FAN
+from lakelog.spark.options import parse_source
+from lakelog.spark.positions import OffsetsJson
+from lakelog.spark.source import StreamReader, full_schema
 from tests.conftest import Warehouse
 from tests.contract.records import append, append_each, records
 from tests.spark.lakelog_frames import (
@@ -282,6 +286,30 @@ async def test_a_stream_from_the_latest_offset_misses_nothing_that_comes_after(
     forget_last_commit(tmp_path / "checkpoint")
     written = await write(broker, TOPIC, 0, 3, 4)
     assert collected.run() == written
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+async def test_what_comes_while_a_stream_from_the_latest_offset_begins_is_no_data_loss(
+    broker: Broker, warehouse: Warehouse, fail_on_data_loss: bool
+) -> None:
+    """Spark asks for what is available first, and for where the stream begins afterwards."""
+    await broker.admin.create_topic("orders-1", 2)
+    await write(broker, "orders-1", 0, 0, 3)
+    given = {"warehouse": warehouse.url, "subscribePattern": "orders-.*", "failOnDataLoss": str(fail_on_data_loss)}
+    reader = StreamReader(parse_source(given), full_schema(include_headers=False))
+    await asyncio.to_thread(reader.prepareForTriggerAvailableNow)
+    await write(broker, "orders-1", 0, 3, 4)
+    await write(broker, "orders-2", 0, 0, 2)
+
+    def go_on() -> tuple[OffsetsJson, OffsetsJson, OffsetsJson]:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, reader.getDefaultReadLimit())
+        return start, first, reader.latestOffset(first, reader.getDefaultReadLimit())
+
+    start, first, second = await asyncio.to_thread(go_on)
+    await asyncio.to_thread(reader.stop)
+    assert start == {"orders-1": {"0": 7, "1": 0}, "orders-2": {"0": 2}}
+    assert (first, second) == (start, start)
 
 
 async def test_admission_shares_a_trigger_and_progress_shows_offsets(

@@ -117,6 +117,8 @@ def test_edges_that_leave_nothing_to_read_are_refused() -> None:
         ({"subscribe": "t"}, "unknown option 'subscribe'"),
         ({"txnAppId": "job"}, "go together"),
         ({"txnAppId": "a/b", "txnVersion": "1"}, "should be up to 200 letters"),
+        ({"txnAppId": "a@b", "txnVersion": "1"}, "should be up to 200 letters"),
+        ({"txnAppId": "..", "txnVersion": "1"}, "should be up to 200 letters"),
         ({"txnAppId": "job", "txnVersion": "-1"}, "from 0 on"),
     ],
 )

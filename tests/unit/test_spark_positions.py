@@ -21,6 +21,7 @@ from lakelog.spark.positions import (
     admit,
     check_covers,
     from_json,
+    furthest,
     moves,
     resolve,
     to_json,
@@ -43,6 +44,13 @@ def test_json_goes_there_and_back_and_is_always_in_one_order(offsets: Offsets) -
 
 def test_partitions_are_in_the_order_of_their_numbers() -> None:
     assert list(to_json({"t": {10: 1, 2: 1, 0: 1}})["t"]) == ["0", "2", "10"]
+
+
+def test_the_furthest_of_two_positions_names_what_either_does() -> None:
+    one: Offsets = {"both": {0: 3, 1: 9}, "one": {0: 1}}
+    other: Offsets = {"both": {0: 7, 1: 2, 2: 0}, "other": {4: 5}}
+    expected = {"both": {0: 7, 1: 9, 2: 0}, "one": {0: 1}, "other": {4: 5}}
+    assert furthest(one, other) == furthest(other, one) == expected
 
 
 def found(position: Position, at: Callable[[int], int | None] = lambda ms: None, otherwise: int | None = None) -> int:

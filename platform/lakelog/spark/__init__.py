@@ -29,7 +29,8 @@ DataFrame shows the records that were there when it was first used: load it agai
 Sink: `topic`, or a column topic; columns value and, if wanted, key, headers, partition, timestamp; `txnAppId` and
 `txnVersion` make a batch write repeatable. A stream is written in append and complete mode; Spark gives no sink in
 Python the update mode, so write from `foreachBatch` with a `txnAppId` of the query's own and its batch number as
-`txnVersion`: that is exactly once too. The store's own options are `lakelog.storage.*`, or its environment.
+`txnVersion`: that is exactly once too, for each topic that the option names. The store's own options are
+`lakelog.storage.*`, or its environment.
 
 `format("delta")` reads a topic too, faster for scans, as a table: without the names of Kafka's columns, without
 positions by offset or time, and in a stream that lags without records that merges and vacuum have moved.

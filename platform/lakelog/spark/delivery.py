@@ -26,15 +26,15 @@ from lakelog.spark.staging import BatchId, Manifest, Piece
 RECORDS_MAX = 1 << 31  # of a batch for one topic: where the count of a producer goes round
 
 
-def producer_of(app: str) -> int:
+def producer_of(job: str) -> int:
     """A producer id for a job: the same in every process, and of no other job."""
-    return int.from_bytes(blake2b(app.encode(), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(blake2b(job.encode(), digest_size=8).digest(), "big") >> 1
 
 
 async def deliver(broker: Broker, batch: BatchId, pieces: Sequence[Piece], *, repeatable: bool) -> None:
     """Append the batch unless it was appended before. `repeatable` says whether it may be brought again some day."""
     store = broker.store
-    newest = await staging.newest_batch(store, batch.app)
+    newest = await staging.newest_batch(store, batch)
     if newest is not None and newest > batch.number:
         await store.delete([piece.path for piece in pieces])
         return
@@ -63,7 +63,7 @@ async def _append(broker: Broker, batch: BatchId, manifest: Manifest) -> None:
     if not any(begun) and age_ms > broker.settings.producer_expiration_ms:
         raise LakelogError(
             ErrorCode.UNKNOWN_PRODUCER_ID,
-            f"batch {batch.number} of {batch.app} was left {age_ms // 1000} s ago, and the log has forgotten by now "
+            f"batch {batch.number} of {batch.job} was left {age_ms // 1000} s ago, and the log has forgotten by now "
             f"how much of it was appended; delete {batch.manifest} in the warehouse to append it as a whole, "
             "or start the query with a new checkpoint",
         )
@@ -99,7 +99,7 @@ def _progress(written: Sequence[WrittenBatch], number: int) -> int:
 
 
 def _producer(batch: BatchId, sequence: int) -> ProducerBatch:
-    return ProducerBatch(producer_of(batch.app), epoch=batch.number, sequence=sequence)
+    return ProducerBatch(producer_of(batch.job), epoch=batch.number, sequence=sequence)
 
 
 async def _append_to(broker: Broker, batch: BatchId, topic: str, pieces: Sequence[Piece], done: int) -> None:

@@ -153,7 +153,8 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     app, version = options.get("txnappid"), _number(options, "txnVersion", least=0)
     if (app is None) != (version is None):
         raise _refused("txnAppId and txnVersion go together: who writes, and which of its writes this is")
-    if app is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", app):
+    # It becomes the name of a folder.
+    if app is not None and (app in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", app)):
         raise _refused(f"txnAppId is {app!r}; it should be up to 200 letters, digits, '.', '_' and '-'")
     return SinkOptions(_address(options), topic, app, version)
 

@@ -140,6 +140,17 @@ def from_json(data: OffsetsJson) -> Offsets:
     }
 
 
+def furthest(one: Offsets, other: Offsets) -> Offsets:
+    """The higher offset of two in every partition that either names."""
+    return {
+        topic: {
+            partition: max(each.get(topic, {}).get(partition, 0) for each in (one, other))
+            for partition in {**one.get(topic, {}), **other.get(topic, {})}
+        }
+        for topic in {**one, **other}
+    }
+
+
 def parse_offsets(text: str, option: str) -> Offsets:
     """Numbers by partition as an option gives them; refuses what is not the JSON that it has to be."""
     try:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from lakelog.delta.endpoints import s3_endpoint
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -224,7 +226,7 @@ def _hadoop_version(folder: Path) -> str:
 def _s3_settings(options: Mapping[str, str]) -> dict[str, str]:
     """The broker's options as s3a has them. Without keys s3a looks for credentials as the AWS tools do."""
     prefix = "spark.hadoop.fs.s3a"
-    endpoint = options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
+    endpoint = s3_endpoint(options)
     region = options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     given = {
         f"{prefix}.endpoint": endpoint,

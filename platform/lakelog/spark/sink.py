@@ -11,7 +11,7 @@ Exactly once, and how:
 
 The query's id and the batch's number come to the tasks as properties of Spark's job; the API gives the driver the
 number alone. A batch write has neither. It is exactly once within the job, and over jobs if the user names it with
-txnAppId and txnVersion, as for a Delta table: a version that was written already is passed over.
+txnAppId and txnVersion, as for a Delta table: a version that was written already to this topic is passed over.
 
 Offsets are given out by the driver, because they are dense and nobody knows them before the commit. The records of a
 batch become visible append by append, as with Kafka; consumers never see one twice.
@@ -49,7 +49,7 @@ from lakelog.log.stamp import LogEnd, Request, stamp
 from lakelog.model.batch import Records
 from lakelog.spark import delivery, staging
 from lakelog.spark.options import Address, SinkOptions, check_sink_topic, parse_sink
-from lakelog.spark.staging import PIECE_BYTES, BatchId, Piece
+from lakelog.spark.staging import PIECE_BYTES, UNNAMED, BatchId, Piece
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -112,7 +112,10 @@ class BatchSink(DataSourceArrowWriter):
             raise _refused("a topic can't be overwritten, only appended to: use mode append")
         app, version = self._options.txn_app_id, self._options.txn_version
         self._repeatable = app is not None
-        self._batch = BatchId(app or f"batch-{uuid.uuid4()}", version or 0)
+        if app is None or version is None:
+            self._batch = BatchId(f"{UNNAMED}{uuid.uuid4()}", 0)
+        else:
+            self._batch = BatchId(app, version, self._options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return _stage(self._options, self._batch, iterator)

@@ -49,7 +49,7 @@ from lakelog.errors import ErrorCode, LakelogError
 from lakelog.spark.filters import push
 from lakelog.spark.options import SourceOptions, parse_source
 from lakelog.spark.planning import Slice, TopicView, Wanted, plan
-from lakelog.spark.positions import Offsets, OffsetsJson, admit, from_json, moves, to_json
+from lakelog.spark.positions import Offsets, OffsetsJson, admit, from_json, furthest, moves, to_json
 from lakelog.spark.ranges import between, check_not_behind, high_watermarks, log_starts, require_topics, resolved
 from lakelog.spark.reading import read_slice
 from lakelog.spark.sink import BatchSink, StreamSink
@@ -200,9 +200,12 @@ class StreamReader(_TaskSide, DataSourceStreamReader, SupportsTriggerAvailableNo
         if position == first:
             return start
         topics = self._topics()
-        latest = self._target if self._target is not None else high_watermarks(topics)
+        latest = high_watermarks(topics)
         if self.options.fail_on_data_loss:
             check_not_behind(position, latest)
+        if self._target is not None:
+            # Spark fixes the target before it asks where a new stream begins, which may be further on by then.
+            latest = furthest(self._target, position)
         if isinstance(limit, ReadMaxRows):
             begins = log_starts(topics)
             known = {topic: {**begins.get(topic, {}), **position.get(topic, {})} for topic in latest}

@@ -7,38 +7,55 @@ exactly one is the batch, for good. What no manifest lists is swept with the bat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
 
-from lakelog.delta.store import Store
+from lakelog.delta.store import Store, StoredFile
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.model.batch import Records, from_arrow, record_bytes
 
 FOLDER = "__spark_sink"
 MANIFEST = "manifest.json"
+# What the name of a batch write begins with that the user gave none.
+UNNAMED = "batch-"
+_UNNAMED_FOLDER = re.compile(rf"{FOLDER}/{UNNAMED}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}/\d+")
+# No write takes longer from one of its files to the next. The log has forgotten by then how far it got.
+ABANDONED_MS = 3 * 86_400_000
 # Appends are kept small: under an append that takes long, other writers to the same partitions move the offsets away.
 PIECE_BYTES = 4 * 1024 * 1024
 
 
 class BatchId(msgspec.Struct, frozen=True):
-    """Who writes, and which of its writes this is: a stream's query and batch, or what the user calls them."""
+    """Who writes, and which of its writes this is: a stream's query and batch, or what the user calls them.
+
+    A write that names its one topic is another one than that of the same name to another topic: people who have two
+    targets in one batch call both alike, as they may with Delta tables.
+    """
 
     app: str
     number: int
+    topic: str | None = None
+
+    @property
+    def job(self) -> str:
+        """The one whose batches follow each other. No name of a user's has an @ in it."""
+        return self.app if self.topic is None else f"{self.app}@{self.topic}"
+
+    @property
+    def job_folder(self) -> str:
+        # Two folders where there is a topic: both names in one could be too long for a disk.
+        return f"{FOLDER}/{self.app}" if self.topic is None else f"{FOLDER}/{self.app}@/{self.topic}"
 
     @property
     def folder(self) -> str:
-        return f"{app_folder(self.app)}/{self.number:020d}"
+        return f"{self.job_folder}/{self.number:020d}"
 
     @property
     def manifest(self) -> str:
         return f"{self.folder}/{MANIFEST}"
-
-
-def app_folder(app: str) -> str:
-    return f"{FOLDER}/{app}"
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -81,17 +98,41 @@ async def finish(store: Store, batch: BatchId, manifest: Manifest) -> None:
     await store.put(batch.manifest, msgspec.json.encode(done))
 
 
-async def newest_batch(store: Store, app: str) -> int | None:
-    """The highest number of a batch of this job that was ever frozen."""
-    files = await store.files(app_folder(app))
+async def newest_batch(store: Store, batch: BatchId) -> int | None:
+    """The highest number of a batch of the same job that was ever frozen."""
+    files = await store.files(batch.job_folder)
     return max((int(file.path.split("/")[-2]) for file in files if file.path.endswith(f"/{MANIFEST}")), default=None)
 
 
 async def sweep(store: Store, batch: BatchId, *, manifest_too: bool) -> None:
     """Delete everything of this batch and of those before it; its manifest stays where a repetition may come."""
-    files = await store.files(app_folder(batch.app))
+    files = await store.files(batch.job_folder)
     doomed = [file.path for file in files if int(file.path.split("/")[-2]) <= batch.number]
     await store.delete([path for path in doomed if manifest_too or path != batch.manifest])
+
+
+async def abandoned(store: Store, now_ms: int) -> list[StoredFile]:
+    """What is left of writes that were begun days ago and never ended, as by a driver that was killed.
+
+    What a named job has frozen is not among it, however old: its query may come back any day, to go on where it
+    stopped or to see that all of it is written.
+    """
+    batches: dict[str, list[StoredFile]] = {}
+    for file in [*await store.files(FOLDER), *await store.unfinished(FOLDER)]:
+        batches.setdefault(file.path.rpartition("/")[0], []).append(file)
+    found: list[StoredFile] = []
+    for folder, files in batches.items():
+        if now_ms - max(file.modified_ms for file in files) < ABANDONED_MS:
+            continue
+        kept = frozenset() if _UNNAMED_FOLDER.fullmatch(folder) else await _frozen(store, folder)
+        found += [file for file in files if file.path not in kept]
+    return found
+
+
+async def _frozen(store: Store, folder: str) -> frozenset[str]:
+    path = f"{folder}/{MANIFEST}"
+    data = await store.get(path)
+    return frozenset() if data is None else frozenset({path, *(piece.path for piece in _decoder.decode(data).pieces)})
 
 
 def encode_piece(records: Records) -> pa.Buffer:
