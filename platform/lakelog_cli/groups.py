@@ -130,7 +130,7 @@ def reset_offsets(
     if to_offset is not None:
         targets.append({"offset": to_offset})
     if to_datetime is not None:
-        time = parse_time(to_datetime, datetime.now(UTC)).astimezone(UTC)
+        time = parse_time(to_datetime, datetime.now(UTC))
         targets.append({"timestamp_ms": int(time.timestamp() * 1000)})
     if by_duration is not None:
         targets.append({"duration_ms": parse_duration_ms(by_duration)})

@@ -53,7 +53,10 @@ def to_line(topic: str, record: FetchedRecord, *, exact: bool = False) -> bytes:
 
 def from_line(text: bytes) -> Record:
     """A record of a line; ValueError with the reason if it is none."""
-    line = _decoder.decode(text)
+    try:
+        line = _decoder.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     if line.value is msgspec.UNSET and line.value_base64 is None:
         raise ValueError("it has neither a value nor a value_base64; a record without a value says null")
     value = line.value if line.value_base64 is None else line.value_base64
@@ -79,8 +82,8 @@ def _field(name: str, content: bytes | None, exact: bool) -> dict[str, Any]:
             # Checked, and passed on as it stands but for line ends, which are only ever between the parts of JSON.
             msgspec.json.decode(content)
             return {name: msgspec.Raw(content.replace(b"\r", b" ").replace(b"\n", b" "))}
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # a value may be nested deeper than anybody who reads the line could follow
         try:
             return {name: content.decode()}
         except UnicodeDecodeError:

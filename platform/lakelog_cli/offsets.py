@@ -32,7 +32,7 @@ def offsets(
             "partition": each.partition,
             "log_start_offset": each.log_start_offset,
             "high_watermark": each.high_watermark,
-            "records": each.high_watermark - each.log_start_offset,
+            "records": each.records,
             **({} if time is None else {"offset_at": found.get(each.partition)}),
         }
         for each in info.partitions

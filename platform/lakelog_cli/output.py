@@ -17,6 +17,7 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from lakelog.client import DEFAULT_URL, LakelogClient, RequestFailed
@@ -87,14 +88,14 @@ def print_json(value: Any) -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table; columns named in `right` are numbers and stand to the right."""
+    """A table; columns named in `right` are numbers and stand to the right. Names are printed as they are."""
     table = Table(
-        title=title, title_justify="left", title_style="bold", header_style="bold cyan", box=None, pad_edge=False
+        title=Text(title), title_justify="left", title_style="bold", header_style="bold cyan", box=None, pad_edge=False
     )
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(Text(column), justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*("–" if cell is None else str(cell) for cell in row))
+        table.add_row(*(Text("–" if cell is None else str(cell)) for cell in row))
     stdout().print(table)
 
 
@@ -122,12 +123,12 @@ def parse_duration_ms(text: str) -> int:
 
 def parse_time(text: str, now: datetime) -> datetime:
     """A time as people and programs write it: ISO 8601, milliseconds since 1970, or how long ago (90s, 5m, 2h, 1d)."""
-    if re.fullmatch(_DURATION, text):
-        return now - timedelta(milliseconds=parse_duration_ms(text))
     try:
+        if re.fullmatch(_DURATION, text):
+            return now - timedelta(milliseconds=parse_duration_ms(text))
         if re.fullmatch(r"\d{1,15}", text):
             return datetime.fromtimestamp(int(text) / 1000, UTC)
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"{text!r} is no time; write 2026-01-31T12:00:00Z, milliseconds since 1970, or 90s, 5m, 2h, 1d ago"

@@ -164,7 +164,7 @@ def _send_file(
     partition: int | None,
 ) -> int:
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("rows"),

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ingest_api.settings import ENVIRONMENT_PREFIX, LoadedSettings, all_rows, load_settings
 from lakelog.config import ConfigEntry, ConfigRow
@@ -102,7 +103,8 @@ def show_config(
         return
     table = Table("setting", "value", "from", "what it does", show_lines=False)
     for entry in settings.describe():
-        table.add_row(entry.name, entry.value, settings.sources.get(entry.name, "default"), entry.doc)
+        source = settings.sources.get(entry.name, "default")
+        table.add_row(*map(Text, (entry.name, entry.value, source, entry.doc)))
     Console().print(table)
 
 

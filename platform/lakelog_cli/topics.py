@@ -69,27 +69,25 @@ def list_topics(
 ) -> None:
     """List topics."""
     with connected(url) as client:
-        topics = client.list_topics()
         if names:
-            if as_json:
-                print_json(topics)
-            else:
-                typer.echo("".join(f"{name}\n" for name in topics), nl=False)
+            _print_names(client.list_topics(), as_json=as_json)
             return
-        infos = [client.describe_topic(name) for name in topics]
+        topics = client.summarize_topics()
     if as_json:
-        print_json(
-            [
-                {"name": info.name, "partitions": len(info.partitions), "records": info.records, "bytes": info.bytes}
-                for info in infos
-            ]
-        )
-    elif not infos:
+        print_json(topics)
+    elif not topics:
         note("There are no topics yet: `lakelog topics create NAME` makes one, and so does the first record.")
     else:
         columns = ["topic", "partitions", "records", "size"]
-        rows = [[info.name, len(info.partitions), info.records, human_bytes(info.bytes)] for info in infos]
+        rows = [[each.name, each.partitions, each.records, human_bytes(each.bytes)] for each in topics]
         print_table("", columns, rows, right=columns[1:])
+
+
+def _print_names(names: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(names)
+    else:
+        typer.echo("".join(f"{name}\n" for name in names), nl=False)
 
 
 @app.command()

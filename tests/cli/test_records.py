@@ -80,6 +80,15 @@ def test_a_reader_begins_at_a_time(lakelog: Lakelog) -> None:
     assert lakelog("consume", "times", "--from-time", str(TIME_MS)) == "old\nnew\n"
 
 
+DEEP = b"[" * 100_000
+
+
+def test_a_value_that_is_nested_deeper_than_json_may_be_is_text(lakelog: Lakelog) -> None:
+    lakelog("produce", "deep", "--key-separator", ":", stdin=DEEP + b":" + DEEP + b"\n")
+    (record,) = rows(lakelog("consume", "deep", "--format", "json"))
+    assert (record["key"], record["value"]) == (DEEP.decode(), DEEP.decode())
+
+
 def test_arrow_comes_out_as_a_stream(lakelog: Lakelog, server: LocalGateway) -> None:
     lakelog("produce", "columns", stdin=b"one\ntwo\n")
     done = invoke(server.url, "consume", "columns", "--format", "arrow")
@@ -147,11 +156,19 @@ def test_a_line_that_is_no_record_ends_it_and_says_where_to_go_on(lakelog: Lakel
         (("consume", "there", "--offset", "1:x"), b"", 2, "write them as 0:17,1:4"),
         (("consume", "there", "--offset", "3"), b"", 2, "say --partition too"),
         (("consume", "there", "--from-time", "soon"), b"", 2, "'soon' is no time"),
+        (("consume", "there", "--from-time", "9999999d"), b"", 2, "'9999999d' is no time"),
+        (("consume", "there", "--from-time", "0001-01-01"), b"", 2, "'0001-01-01' is no time"),
         (("consume", "there", "-b", "--offset", "1"), b"", 2, "exclude each other"),
         (("produce", "there", "--partition", "7"), b"a\n", 1, "the topic has 0 to 0"),
         (("produce", "bad/name"), b"a\n", 1, "may only have"),
         (("produce", "there", "--json-lines"), b'{"valu": 1}\n', 1, "unknown field `valu`"),
         (("produce", "there", "--json-lines"), b'{"key": 1}\n', 1, "neither a value nor a value_base64"),
+        (
+            ("produce", "there", "--json-lines"),
+            b'{"value": ' + DEEP,
+            1,
+            "line 1 is not a record: it is nested too deep",
+        ),
         (("produce", "there", "--json-lines", "-k", ":"), b"", 2, "exclude each other"),
         (("produce", "there", "--key-separator", ""), b"", 2, "the key separator is empty"),
         (("produce", "there", "--header", "h"), b"", 2, "'h' is not a header: write NAME=VALUE"),

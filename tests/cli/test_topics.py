@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lakelog.client import LakelogClient
 from tests.cli.conftest import Lakelog, Refused
 
 
@@ -24,8 +25,10 @@ def test_a_topic_from_its_creation_to_its_end(lakelog: Lakelog, refused: Refused
     assert "life" not in lakelog("topics", "list", "--names").splitlines()
 
 
-def test_topics_are_listed_for_people_and_for_scripts(lakelog: Lakelog) -> None:
+def test_topics_are_listed_for_people_and_for_scripts(lakelog: Lakelog, monkeypatch: pytest.MonkeyPatch) -> None:
     lakelog("produce", "listed", stdin=b"one\ntwo\n")
+    # A request for all of them, and none for each.
+    monkeypatch.delattr(LakelogClient, "describe_topic")
     line = next(line for line in lakelog("topics", "list").splitlines() if line.startswith("listed "))
     assert line.split()[1:3] == ["1", "2"]
     (row,) = (row for row in json.loads(lakelog("topics", "list", "--json")) if row["name"] == "listed")
@@ -72,6 +75,12 @@ def test_offsets_are_shown_for_people_and_for_scripts(lakelog: Lakelog) -> None:
         assert json.loads(lakelog("offsets", "ends", "--json", "--at", time)) == [{**row, "offset_at": 1}]
 
 
+def test_settings_are_shown_as_they_are(lakelog: Lakelog) -> None:
+    shown = lakelog("config", "--warehouse", "data[/a]")
+    assert "data[/a]" in shown
+    assert "data[/a]" in lakelog("config", "--warehouse", "data[/a]", "--json")
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
@@ -86,6 +95,8 @@ def test_offsets_are_shown_for_people_and_for_scripts(lakelog: Lakelog) -> None:
         (("topics", "create"), 2, "Missing argument"),
         (("topics", "alter", "t"), 2, "nothing to change: say --set, --unset or --partitions"),
         (("offsets", "t", "--at", "soon"), 2, "'soon' is no time"),
+        (("offsets", "t", "--at", "9999999d"), 2, "'9999999d' is no time"),
+        (("offsets", "t", "--at", "0001-01-01"), 2, "'0001-01-01' is no time"),
         (("topics", "list", "--url", "ftp://there"), 1, "'ftp://there' is not the address of a gateway"),
         (("topics", "list", "--url", "http://127.0.0.1:1"), 1, "start one with `lakelog serve`"),
         (("no-such-command",), 2, "No such command"),

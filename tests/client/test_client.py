@@ -33,6 +33,8 @@ def test_topics_are_created_described_altered_and_deleted(client: LakelogClient)
     assert {entry.name: entry.value for entry in client.topic_configs("life")} == configs
     assert len(client.add_partitions("life", 3).partitions) == 3
     assert len(client.describe_topic("life").partitions) == 3
+    (summary,) = [each for each in client.summarize_topics() if each.name == "life"]
+    assert (summary.partitions, summary.records, summary.bytes, summary.internal) == (3, 0, 0, False)
     client.delete_topic("life")
     assert "life" not in client.list_topics()
 

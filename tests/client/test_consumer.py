@@ -5,16 +5,23 @@ from __future__ import annotations
 import uuid
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
 from lakelog.client import AsyncLakelogClient, LakelogClient, Record, RequestFailed
+from lakelog.client.consumer import AsyncConsumer, Consumer, Send, SendAsync
+from lakelog.client.errors import interrupted
+from lakelog.client.membership import Membership
+from lakelog.client.requests import Call
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog_cli.local_gateway import LocalGateway
 from tests.gateway_process import gateway
 
 EARLIEST = {"offset_reset": "earliest"}
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -109,6 +116,77 @@ def test_what_a_consumer_can_not_be_asked_for(client: LakelogClient, group: str)
         client.consumer(group)
     with pytest.raises(RequestFailed, match="session timeout"), client.consumer(group, "orders", session_timeout_s=0.1):
         pass
+
+
+class Outage:
+    """The gateway is away for one request, the one whose path ends so; what was asked may have been done."""
+
+    def __init__(self, path_end: str, *, done: bool) -> None:
+        self._path_end: str | None = path_end
+        self._done = done
+
+    def meets(self, call: Call[Any]) -> bool:
+        met = self._path_end is not None and call.path.endswith(self._path_end)
+        if met:
+            self._path_end = None
+        return met
+
+    def sender(self, client: LakelogClient) -> Send:
+        def send(call: Call[T]) -> T:
+            if not self.meets(call):
+                return client.send(call)
+            if self._done:
+                client.send(call)
+            raise interrupted(client.url, "away")
+
+        return send
+
+    def async_sender(self, client: AsyncLakelogClient) -> SendAsync:
+        async def send(call: Call[T]) -> T:
+            if not self.meets(call):
+                return await client.send(call)
+            if self._done:
+                await client.send(call)
+            raise interrupted(client.url, "away")
+
+        return send
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("step", ["create", "subscribe"])
+def test_a_gateway_that_is_away_while_a_consumer_joins(
+    client: LakelogClient, topic: str, group: str, step: str, done: bool
+) -> None:
+    client.produce(topic, list(range(3)), partition=0)
+    outage = Outage(f"/consumers/{group}" if step == "create" else "/subscription", done=done)
+    consumer = Consumer(outage.sender(client), Membership(group, topic, offset_reset="earliest"))
+    with pytest.raises(RequestFailed, match="away"):
+        consumer.poll()
+    assert [record.json() for record in consumer.poll()] == [0, 1, 2]
+    assert len(client.describe_group(group).members) == 1, "and none of the attempt that failed"
+    consumer.close()
+    assert client.describe_group(group).members == ()
+
+
+async def test_in_an_event_loop_a_gateway_that_is_away_while_a_consumer_joins(
+    aio: AsyncLakelogClient, topic: str, group: str
+) -> None:
+    await aio.produce(topic, list(range(3)), partition=0)
+    outage = Outage("/subscription", done=False)
+    consumer = AsyncConsumer(outage.async_sender(aio), Membership(group, topic, offset_reset="earliest"))
+    with pytest.raises(RequestFailed, match="away"):
+        await consumer.poll()
+    assert [record.json() for record in await consumer.poll()] == [0, 1, 2]
+    await consumer.close()
+
+
+def test_a_consumer_that_never_joined_is_let_go_of(client: LakelogClient, topic: str, group: str) -> None:
+    outage = Outage("/subscription", done=True)
+    consumer = Consumer(outage.sender(client), Membership(group, topic))
+    with pytest.raises(RequestFailed, match="away"):
+        consumer.poll()
+    consumer.close()
+    assert client.describe_group(group).members == ()
 
 
 async def test_in_an_event_loop(aio: AsyncLakelogClient, topic: str, group: str) -> None:

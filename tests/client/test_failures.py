@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 import pytest
 
 from lakelog.client import LakelogClient, Record, RequestFailed
 from lakelog.errors import ErrorCode, LakelogError
+from tests.canned_server import CannedServer, canned_server
 
 REFUSALS: list[tuple[Callable[[LakelogClient, str], object], ErrorCode, int, str]] = [
     (lambda client, _: client.describe_topic("nowhere"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 404, "'nowhere'"),
@@ -95,47 +94,25 @@ def test_an_address_without_a_gateway_is_named(unused_url: str) -> None:
         assert (str(copy), copy.code, copy.unreachable) == (str(caught.value), caught.value.code, True)
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """A server that is no gateway: some replies are those of a proxy that can't reach one."""
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
-        status = 502 if self.path == "/topics" else 200
-        page = b"<html>hello</html>"
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    do_POST = do_GET
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: what is asserted is enough."""
-
-
 @pytest.fixture
-def stranger() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
-        server.asked = []  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+def stranger() -> Iterator[CannedServer]:
+    """A server that is no gateway: some replies are those of a proxy that can't reach one."""
+    with canned_server(lambda path: 502 if path == "/topics" else 200, b"<html>hello</html>") as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
-def test_a_server_that_is_no_gateway_is_found_out(stranger: ThreadingHTTPServer) -> None:
-    with LakelogClient(f"http://127.0.0.1:{stranger.server_port}") as client:
+def test_a_server_that_is_no_gateway_is_found_out(stranger: CannedServer) -> None:
+    with LakelogClient(stranger.url) as client:
         for ask in (lambda: client.describe_topic("orders"), lambda: client.fetch("orders")):
             with pytest.raises(RequestFailed, match="the reply is not a gateway's"):
                 ask()
 
 
-def test_a_proxy_that_fails_is_asked_again_until_the_time_is_up(stranger: ThreadingHTTPServer) -> None:
+def test_a_proxy_that_fails_is_asked_again_until_the_time_is_up(stranger: CannedServer) -> None:
     with (
-        LakelogClient(f"http://127.0.0.1:{stranger.server_port}", retry_timeout_s=0.3) as client,
+        LakelogClient(stranger.url, retry_timeout_s=0.3) as client,
         pytest.raises(RequestFailed, match="HTTP status 502") as caught,
     ):
         client.list_topics()
     assert (caught.value.retriable, caught.value.maybe_done) == (True, True)
-    assert len(stranger.asked) > 1  # type: ignore[attr-defined]
+    assert len(stranger.asked) > 1

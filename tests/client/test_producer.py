@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from concurrent.futures import wait
 
 import pyarrow as pa
 import pytest
 
-from lakelog.client import AsyncLakelogClient, AsyncProducer, BatchingOptions, LakelogClient, OffsetRange, Produced
+from lakelog.client import (
+    AsyncLakelogClient,
+    AsyncProducer,
+    BatchingOptions,
+    LakelogClient,
+    OffsetRange,
+    Produced,
+    Producer,
+)
 from lakelog.errors import ErrorCode, LakelogError
 
 # Longer than any test takes: what arrives all the same did not wait for the linger.
@@ -128,3 +138,67 @@ async def test_a_sender_waits_while_the_buffer_is_full() -> None:
     await sender
     await producer.close()
     assert sent == [0, 1, 2]
+
+
+def test_a_delivery_that_somebody_cancels_takes_nobody_elses() -> None:
+    may_end = threading.Event()
+
+    def append(table: pa.Table) -> Produced:
+        may_end.wait()
+        return Produced(table.num_rows)
+
+    with Producer(append, BatchingOptions(linger_ms=FOREVER_MS), name="test") as producer:
+        first, second = producer.send("a"), producer.send("b")
+        assert not first.cancel()
+        may_end.set()
+        producer.flush()
+        assert (first.result(), second.result()) == (Produced(2), Produced(2))
+        third = producer.send("c")
+        producer.flush()
+        assert third.result() == Produced(1)
+
+
+async def test_in_an_event_loop_who_no_longer_waits_takes_nobody_elses_delivery() -> None:
+    may_end = asyncio.Event()
+
+    async def append(table: pa.Table) -> Produced:
+        await may_end.wait()
+        if table["value"].to_pylist() == [b"refused"]:
+            raise LakelogError(ErrorCode.INVALID_REQUEST, "refused")
+        return Produced(table.num_rows)
+
+    async with AsyncProducer(append, BatchingOptions(linger_ms=FOREVER_MS)) as producer:
+        first, second = await producer.send("a"), await producer.send("b")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(first, 0)
+        may_end.set()
+        await producer.flush()
+        assert first.cancelled()
+        assert await second == Produced(2)
+        third = await producer.send("refused")
+        third.cancel()
+        with pytest.raises(LakelogError, match="refused"):
+            await producer.flush()
+        fourth = await producer.send("d")
+        await producer.flush()
+        assert await fourth == Produced(1)
+
+
+async def test_in_an_event_loop_who_no_longer_waits_for_the_end_does_not_stop_what_is_under_way() -> None:
+    under_way, may_end = asyncio.Event(), asyncio.Event()
+
+    async def append(table: pa.Table) -> Produced:
+        under_way.set()
+        await may_end.wait()
+        return Produced(table.num_rows)
+
+    producer = AsyncProducer(append, BatchingOptions(linger_ms=0))
+    delivery = await producer.send("a")
+    closing = asyncio.create_task(producer.close())
+    await under_way.wait()
+    closing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await closing
+    may_end.set()
+    await producer.close()
+    assert await delivery == Produced(1)

@@ -62,3 +62,24 @@ def test_times_are_milliseconds(time: datetime | int) -> None:
     assert timestamp_ms(time) == 1_700_000_000_123
     if isinstance(time, datetime):
         assert timestamp_ms(time.astimezone(timezone(timedelta(hours=5)))) == 1_700_000_000_123
+
+
+def test_a_local_time_that_no_clock_shows_is_refused() -> None:
+    with pytest.raises(LakelogError, match="too far away"):
+        timestamp_ms(datetime.min)
+
+
+def test_the_first_and_the_last_time_there_are_count_in_every_zone() -> None:
+    for hours in (-12, 0, 12):
+        zone = timezone(timedelta(hours=hours))
+        first, last = datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone)
+        assert timestamp_ms(first) == -62_135_596_800_000 - hours * 3_600_000
+        assert timestamp_ms(last) == 253_402_300_799_999 - hours * 3_600_000
+
+
+def test_a_value_that_is_nested_too_deep_is_refused() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(LakelogError, match="list has no JSON"):
+        to_table([Record(value)])

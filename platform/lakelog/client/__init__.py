@@ -31,6 +31,7 @@ from lakelog.client.replies import (
     Produced,
     TopicConfigEntry,
     TopicInfo,
+    TopicSummary,
 )
 from lakelog.client.sync import LakelogClient, Stream
 
@@ -59,5 +60,6 @@ __all__ = [
     "Stream",
     "TopicConfigEntry",
     "TopicInfo",
+    "TopicSummary",
     "rows_as_records",
 ]

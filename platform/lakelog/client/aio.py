@@ -55,6 +55,7 @@ class AsyncLakelogClient:
 
     ping = _method(requests.ping)
     list_topics = _method(requests.list_topics)
+    summarize_topics = _method(requests.summarize_topics)
     describe_topic = _method(requests.describe_topic)
     create_topic = _method(requests.create_topic)
     delete_topic = _method(requests.delete_topic)

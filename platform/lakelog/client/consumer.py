@@ -88,9 +88,11 @@ class Consumer:
         self.close()
 
     def _join(self) -> None:
-        if not self._membership.exists:
-            self._send(self._membership.create())
-            self._send(self._membership.subscribe())
+        member = self._membership
+        if not member.joined:
+            self._send(member.create())
+            self._send(member.subscribe())
+            member.has_joined()
 
     def _poll(self, timeout_ms: int, max_records: int | None) -> Polled:
         self._commit_if_due()
@@ -174,9 +176,11 @@ class AsyncConsumer:
         await self.close()
 
     async def _join(self) -> None:
-        if not self._membership.exists:
-            await self._send(self._membership.create())
-            await self._send(self._membership.subscribe())
+        member = self._membership
+        if not member.joined:
+            await self._send(member.create())
+            await self._send(member.subscribe())
+            member.has_joined()
 
     async def _poll(self, timeout_ms: int, max_records: int | None) -> Polled:
         await self._commit_if_due()

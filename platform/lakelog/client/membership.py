@@ -60,21 +60,30 @@ class Membership:
         self._auto_commit_interval_s = auto_commit_interval_s
         self._max_bytes = max_bytes
         self._name = ""
+        self._joined = False
         self._number = 0
         self._committed_at_s: float | None = None
         self.uncommitted: dict[tuple[str, int], int] = {}
 
     @property
     def exists(self) -> bool:
-        """Whether there is a consumer at the gateway, as far as is known."""
+        """Whether there may be a consumer at the gateway."""
         return bool(self._name)
 
+    @property
+    def joined(self) -> bool:
+        """Whether it is there and has its subscription, as far as is known."""
+        return self._joined
+
     def create(self) -> Call[None]:
-        self._name = f"client-{uuid.uuid4()}"
+        # Under the name of an attempt that failed on its way: who made another one would leave a member behind, which
+        # may have the subscription and keeps its partitions from the others until its session is over.
+        self._name = self._name or f"client-{uuid.uuid4()}"
         # Sent once more, it may meet itself: the name is nobody else's.
         return self._call("POST", self._group, {"name": self._name, **self._options}, harmless=ALREADY_EXISTS)
 
     def subscribe(self) -> Call[None]:
+        """The second step, after which it `has_joined`."""
         return self._call("POST", f"{self._path}/subscription", self._subscription)
 
     def poll(self, timeout_ms: int, max_records: int | None) -> Call[Polled]:
@@ -105,8 +114,12 @@ class Membership:
         return Call("GET", f"{self._path}/assignments", replies.assigned)
 
     def delete(self) -> Call[None]:
-        path, self._name = self._path, ""
+        path = self._path
+        self._forget()
         return self._call("DELETE", path, None, harmless=NO_SUCH_CONSUMER)
+
+    def has_joined(self) -> None:
+        self._joined = True
 
     # What was handed out.
 
@@ -140,7 +153,7 @@ class Membership:
         """Whether the consumer is gone; then another one begins where the group has committed."""
         if failure.error_code != NO_SUCH_CONSUMER:
             return False
-        self._name = ""
+        self._forget()
         self.uncommitted.clear()
         return True
 
@@ -150,6 +163,9 @@ class Membership:
             self.uncommitted.clear()
             return True
         return self.lost(failure)
+
+    def _forget(self) -> None:
+        self._name, self._joined = "", False
 
     @property
     def _path(self) -> str:

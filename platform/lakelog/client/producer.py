@@ -36,12 +36,32 @@ def _closed() -> LakelogError:
     return LakelogError(ErrorCode.INVALID_REQUEST, "the producer is closed")
 
 
+def _new_delivery() -> Delivery:
+    """One that nobody can cancel: all records of a batch share it, and those of the others are on their way."""
+    delivery: Delivery = concurrent.futures.Future()
+    delivery.set_running_or_notify_cancel()
+    return delivery
+
+
+def _of_one_sender(delivery: AsyncDelivery) -> AsyncDelivery:
+    """To be cancelled without a word to the others: who no longer waits does so for itself alone."""
+    own = asyncio.shield(delivery)
+    own.add_done_callback(_taken_note_of)
+    return own
+
+
+def _taken_note_of(delivery: AsyncDelivery) -> None:
+    """A failure is raised by flush, so nobody has to look at it here."""
+    if not delivery.cancelled():
+        delivery.exception()
+
+
 class Producer:
     """Sends from a thread of its own. `send` may be called by several threads; it waits when the buffer is full."""
 
     def __init__(self, append: Callable[[pa.Table], Produced], options: BatchingOptions, *, name: str) -> None:
         self._append = append
-        self._queue: BatchQueue[Delivery] = BatchQueue(options, concurrent.futures.Future)
+        self._queue: BatchQueue[Delivery] = BatchQueue(options, _new_delivery)
         self._changed = threading.Condition()
         self._closing = False
         self._failure: LakelogError | None = None
@@ -58,7 +78,10 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Hand a record over. The delivery is that of its batch: it says where the batch was stored."""
+        """Hand a record over. The delivery is that of its batch: it says where the batch was stored.
+
+        It can't be cancelled, but nobody has to wait for it.
+        """
         return self.send_record(Record(value, key, headers, timestamp, partition))
 
     def send_record(self, record: Record) -> Delivery:
@@ -147,7 +170,10 @@ class AsyncProducer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> AsyncDelivery:
-        """Hand a record over. The delivery is that of its batch: await it to hear where the batch was stored."""
+        """Hand a record over. The delivery is that of its batch: await it to hear where the batch was stored.
+
+        To cancel it is to wait no longer; the record goes all the same.
+        """
         return await self.send_record(Record(value, key, headers, timestamp, partition))
 
     async def send_record(self, record: Record) -> AsyncDelivery:
@@ -159,7 +185,7 @@ class AsyncProducer:
         delivery, changed = self._queue.add(record, _now_ms())
         if changed:
             self._sent.set()
-        return delivery
+        return _of_one_sender(delivery)
 
     async def flush(self) -> None:
         """Wait until all that was sent is stored; raises the first failure since the last time."""
@@ -176,7 +202,8 @@ class AsyncProducer:
         self._closing = True
         self._queue.hurry()
         self._sent.set()
-        await self._task
+        # Who gives up waiting for the end must not take the records that are still to go with it.
+        await asyncio.shield(self._task)
         await self.flush()
 
     async def __aenter__(self) -> Self:
@@ -209,7 +236,6 @@ class AsyncProducer:
             else:
                 self._failure = self._failure or _as_lakelog_error(failure)
                 batch.delivery.set_exception(failure)
-                batch.delivery.exception()  # taken note of: flush raises it, so nobody has to look here
             async with self._settled:
                 self._settled.notify_all()
 

@@ -50,15 +50,18 @@ def encode(value: Any) -> bytes | None:
         return bytes(value)
     try:
         return msgspec.json.encode(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise LakelogError(ErrorCode.INVALID_RECORD, f"{type(value).__name__} has no JSON: {error}") from None
 
 
 def timestamp_ms(time: datetime | int) -> int:
     if isinstance(time, int):
         return time
-    # Counted in whole steps: a float of seconds would lose the last millisecond.
-    since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    try:
+        # Counted in whole steps: a float of seconds would lose the last millisecond.
+        since = (time.astimezone(UTC) if time.utcoffset() is None else time) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise LakelogError(ErrorCode.INVALID_TIMESTAMP, f"{time} is too far away for a local time: {error}") from None
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 

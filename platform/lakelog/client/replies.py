@@ -59,12 +59,21 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
     @property
     def records(self) -> int:
-        """Offsets that are served; in a compacted topic some of them have no record any more."""
-        return sum(each.high_watermark - each.log_start_offset for each in self.partitions)
+        return sum(each.records for each in self.partitions)
 
     @property
     def bytes(self) -> int:
         return sum(each.bytes for each in self.partitions)
+
+
+class TopicSummary(msgspec.Struct, frozen=True):
+    """A topic in figures."""
+
+    name: str
+    internal: bool
+    partitions: int
+    records: int
+    bytes: int
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
@@ -170,6 +179,10 @@ def nothing(reply: Response) -> None:
 
 def topic_names(reply: Response) -> list[str]:
     return _json(reply, list[str])
+
+
+def topic_summaries(reply: Response) -> list[TopicSummary]:
+    return _json(reply, list[TopicSummary])
 
 
 def topic_info(reply: Response) -> TopicInfo:

@@ -20,7 +20,16 @@ from lakelog.client import replies
 from lakelog.client.fetched import Fetched
 from lakelog.client.identity import Identity
 from lakelog.client.records import timestamp_ms
-from lakelog.client.replies import GroupInfo, GroupLag, ListedGroup, OffsetReset, Produced, TopicConfigEntry, TopicInfo
+from lakelog.client.replies import (
+    GroupInfo,
+    GroupLag,
+    ListedGroup,
+    OffsetReset,
+    Produced,
+    TopicConfigEntry,
+    TopicInfo,
+    TopicSummary,
+)
 from lakelog.model.topic import check_topic_name
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -58,6 +67,11 @@ def ping() -> Call[None]:
 def list_topics() -> Call[list[str]]:
     """The names of all topics."""
     return Call("GET", "/topics", replies.topic_names)
+
+
+def summarize_topics() -> Call[list[TopicSummary]]:
+    """All topics in figures: how many partitions and records each has, and how many bytes."""
+    return Call("GET", "/admin/topics", replies.topic_summaries)
 
 
 def describe_topic(topic: str) -> Call[TopicInfo]:

@@ -60,6 +60,7 @@ class LakelogClient:
 
     ping = _method(requests.ping)
     list_topics = _method(requests.list_topics)
+    summarize_topics = _method(requests.summarize_topics)
     describe_topic = _method(requests.describe_topic)
     create_topic = _method(requests.create_topic)
     delete_topic = _method(requests.delete_topic)
@@ -87,9 +88,10 @@ class LakelogClient:
     ) -> Produced:
         """Append records and return where they are; see `lakelog.client.records.to_table` for what records may be.
 
-        With acks="all" a record is stored once, however often it has to be sent. Many records go in several requests,
-        each of which is stored whole or not at all; with `expected_offsets`, what the partitions' next offsets have to
-        be, all go in one.
+        With acks="all" a record is stored once, however often it has to be sent. With acks=1 the offsets are told
+        before the commit, and are others where another gateway appends to the partition at the same moment. Many
+        records go in several requests, each of which is stored whole or not at all; with `expected_offsets`, what the
+        partitions' next offsets have to be, all go in one.
         """
 
         def pieces() -> Iterator[Produced]:
