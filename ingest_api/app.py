@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -72,7 +73,9 @@ def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> 
                     await listeners.enter_async_context(KafkaListener(gateway, kafka))
                 yield
 
-    app = FastAPI(title="Lakelog", version=version("lakelog"), lifespan=lifespan, redirect_slashes=False)
+    # Its own pages of documentation are programs from outside; the console shows the description instead.
+    no_pages: dict[str, Any] = {"docs_url": None, "redoc_url": None}
+    app = FastAPI(title="Lakelog", version=version("lakelog"), lifespan=lifespan, redirect_slashes=False, **no_pages)
     # In the order of how often they are asked for: routes are tried one after the other.
     produce.register(app)
     v3_records.register(app)

@@ -10,10 +10,12 @@ from starlette.requests import ClientDisconnect, Request
 from ingest_api.errors import HttpError
 from ingest_api.patience import within
 from ingest_api.settings import GatewaySettings
-from lakelog.flow import Room
+from lakelog.flow import Room, Share
 
 CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 UNPACK_STEP_BYTES = 1 << 20
+# Who announces much, or does not say how much, gets this before it has sent anything, and the rest as it arrives.
+FIRST_BYTES = 1 << 20
 
 
 class Bodies:
@@ -33,7 +35,7 @@ class BodyOf:
     def __init__(self, request: Request, bodies: Bodies) -> None:
         self._request = request
         self._bodies = bodies
-        self._held_bytes = 0
+        self._share = Share(bodies.room)
 
     async def __aenter__(self) -> bytes:
         limit = self._bodies.settings.body_bytes_max
@@ -43,22 +45,21 @@ class BodyOf:
         if size > limit:
             raise too_large(limit)
         codec = _codec_of(self._request)
-        await self._bodies.room.enter(size)
-        self._held_bytes = size
+        await self._share.take(min(size, FIRST_BYTES))
         try:
             body = await self._receive(limit)
+            self._share.keep(len(body))
             return body if codec is None else await self._unpacked(body, codec, limit)
         except BaseException:
-            self._bodies.room.leave(self._held_bytes)
+            self._share.keep(0)
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        self._bodies.room.leave(self._held_bytes)
+        self._share.keep(0)
 
     async def _unpacked(self, body: bytes, codec: str, limit: int) -> bytes:
         unpacked = await asyncio.to_thread(_unpack, body, codec, limit)
-        self._bodies.room.claim(len(unpacked))
-        self._held_bytes += len(unpacked)
+        self._share.claim(len(unpacked))
         return unpacked
 
     async def _receive(self, limit: int) -> bytes:
@@ -76,6 +77,8 @@ class BodyOf:
             size += len(piece)
             if size > limit:
                 raise too_large(limit)
+            if size > self._share.bytes:
+                await self._share.take(size - self._share.bytes)
             pieces.append(piece)
         return b"".join(pieces)
 

@@ -34,8 +34,10 @@ class Gateway:
         self.stopping = asyncio.Event()
 
     async def compute(self, size_bytes: int, work: Callable[[], T]) -> T:
-        """Work on so many bytes, off the event loop if they are many."""
-        return work() if size_bytes <= IN_PLACE_BYTES else await asyncio.to_thread(work)
+        """Work on so many bytes, off the event loop if they are many: in the few threads that there are for it, because
+        each of them keeps for itself what memory it once had.
+        """
+        return work() if size_bytes <= IN_PLACE_BYTES else await self.broker.compute(work)
 
     async def unless_stopping(self, waiting: Awaitable[T], reader: Request | None = None) -> T | None:
         """The outcome of something that may wait long, or None as soon as the process is to stop or its reader left."""

@@ -76,7 +76,8 @@ class GatewaySettings(Settings):
     bodies_bytes_max: int = row(
         long_of(1),
         128 * MIB,
-        "How many bytes of request bodies are held at the same time. Requests beyond wait for room.",
+        "How many bytes of request bodies are held at the same time. Requests beyond wait for room; one that is half "
+        "read may go beyond.",
     )
     bodies_wait_ms: int = row(
         long_of(0),

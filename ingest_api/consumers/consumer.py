@@ -59,11 +59,12 @@ class Consumer:
         self._positions: dict[TopicPartition, int] = {}
         self._on_the_way: set[TopicPartition] = set()  # handed out by the last poll
         self._arrived: dict[TopicPartition, int] = {}  # and what may be committed without being asked
-        self._acknowledged: dict[TopicPartition, int] = {}  # where it began, and then what it was asked to commit
+        self._acknowledged: dict[TopicPartition, int] = {}
         self._last_poll: tuple[int, dict[TopicPartition, tuple[int, int]]] | None = None
         self._committed_at_ms = broker.clock.monotonic_ms()
         self._turn = asyncio.Lock()
         self._commits = asyncio.Event()
+        self._seeks = asyncio.Event()
         self._ended = asyncio.Event()
 
     @property
@@ -72,12 +73,12 @@ class Consumer:
         return self._positions
 
     @property
-    def unacknowledged(self) -> int:
-        """How many offsets were handed out that nobody has committed."""
-        return sum(max(0, offset - self._acknowledged[key]) for key, offset in self._positions.items())
+    def acknowledged(self) -> Mapping[TopicPartition, int]:
+        """Where it began or was put, and then what it was asked to commit."""
+        return self._acknowledged
 
     def next_commit(self) -> Coroutine[Any, Any, Literal[True]]:
-        """Wait until something is committed by request, from this call on."""
+        """Wait until something is committed by request, or the consumer is put elsewhere, from this call on."""
         return self._commits.wait()
 
     @asynccontextmanager
@@ -138,11 +139,14 @@ class Consumer:
                 if TopicPartition(topic, partition) not in self._readable:
                     raise illegal_state(f"{topic}-{partition} is not assigned to this consumer")
             found = {key: at if isinstance(at, int) else await self._offset_at(key, at) for key, at in places.items()}
-            self._positions.update(found)
-            for key in found:
+            for key, offset in found.items():
+                self._put(key, offset)
                 self._arrived.pop(key, None)
                 self._on_the_way.discard(key)
             self._last_poll = None
+            self._seeks.set()
+            self._seeks = asyncio.Event()
+            self._tell_of_commits()
 
     async def poll(
         self,
@@ -161,7 +165,7 @@ class Consumer:
                 if not self._rewound(poll.number) and not begun:
                     self._came_back()
                 begun = True
-                news = self._member.next_news()
+                news, seeks = self._member.next_news(), self._seeks
                 try:
                     replies = _cut(await self._read(poll.max_bytes), poll.max_records)
                     left_ms = deadline_ms - self._broker.clock.monotonic_ms()
@@ -172,14 +176,14 @@ class Consumer:
                 except BaseException:
                     _cancel(news)
                     raise
-            if await unless_over(self._changed(news, replies, min(left_ms, self._beat_ms))) is None:
+            if await unless_over(self._changed(news, seeks, replies, min(left_ms, self._beat_ms))) is None:
                 return await write([])
 
     async def _changed(
-        self, news: asyncio.Future[None] | None, replies: Sequence[Fetched], wait_ms: float
+        self, news: asyncio.Future[None] | None, seeks: asyncio.Event, replies: Sequence[Fetched], wait_ms: float
     ) -> Literal[True]:
-        """Wait for records behind these, for news of the group, or for the end of the consumer."""
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._ended.wait())]
+        """Wait for records behind these, for news of the group, for another position, or for the consumer's end."""
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._ended, seeks)]
         if news is not None:
             waits.append(news)
         if replies:
@@ -222,8 +226,7 @@ class Consumer:
         committed = await self._member.committed(missing)
         for key in missing:
             try:
-                self._positions[key] = committed[key][0] if key in committed else await self._reset(key)
-                self._acknowledged[key] = self._positions[key]
+                self._put(key, committed[key][0] if key in committed else await self._reset(key))
             except LakelogError as error:
                 # It was deleted; the group will hear of that.
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -237,12 +240,16 @@ class Consumer:
             if reply.error is None:
                 continue
             if reply.error.code is ErrorCode.OFFSET_OUT_OF_RANGE and self.options.reset is not None:
-                self._positions[key] = await self._reset(key)
+                self._put(key, await self._reset(key))
                 mended = True
             elif reply.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 del self._positions[key]
                 mended = True
         return mended
+
+    def _put(self, key: TopicPartition, offset: int) -> None:
+        """Read on from here, with nothing before it that is still to be acknowledged."""
+        self._positions[key] = self._acknowledged[key] = offset
 
     async def _reset(self, key: TopicPartition) -> int:
         if self.options.reset is None:
@@ -301,8 +308,11 @@ class Consumer:
                 self._acknowledged[key] = offset
                 self._arrived.pop(key, None)
                 self._on_the_way.discard(key)
-            self._commits.set()
-            self._commits = asyncio.Event()
+            self._tell_of_commits()
+
+    def _tell_of_commits(self) -> None:
+        self._commits.set()
+        self._commits = asyncio.Event()
 
     async def committed(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[int, str]]:
         return await self._member.committed(self._readable if partitions is None else partitions)
@@ -314,6 +324,10 @@ class Consumer:
             if taken:
                 self._came_back()
             await self._give_up()
+
+    def end(self) -> None:
+        """Close it without a word to its group, which is in another gateway."""
+        self._ended.set()
 
     async def _commit_arrived(self, partitions: Collection[TopicPartition]) -> None:
         arrived = {key: (self._arrived[key], "") for key in partitions if key in self._arrived}

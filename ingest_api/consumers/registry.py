@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -70,10 +69,10 @@ class Consumers:
             raise no_such_consumer()
         return consumer
 
-    async def delete(self, group: str, name: str, *, taken: bool = True) -> None:
+    async def delete(self, group: str, name: str) -> None:
         consumer = self.get(group, name)
         del self._consumers[group, name]
-        await consumer.close(taken=taken)
+        await consumer.close(taken=True)
 
     def abandon(self, group: str, name: str) -> None:
         """Let go of a consumer whose client is gone. Another task does it: the caller's may be ending."""
@@ -113,8 +112,14 @@ class Consumers:
 
     async def _let_go(self, key: tuple[str, str]) -> None:
         """Of a consumer whose client may have died with its last reply in its hands."""
+        consumer = self._consumers.pop(key, None)
+        if consumer is None:
+            return
+        if not self._groups.coordinates:
+            # Who has the groups now has let go of the members of this gateway, and to leave would take them over.
+            consumer.end()
+            return
         try:
-            with suppress(HttpError):
-                await self.delete(*key, taken=False)
+            await consumer.close(taken=False)
         except LakelogError as error:
             log.warning("consumer %s of group %s did not leave in order: %s", key[1], key[0], error)

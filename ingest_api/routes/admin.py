@@ -6,38 +6,36 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ingest_api.gateway import gateway_of
 from ingest_api.media import JSON
-from ingest_api.positions import INT32_MAX
+from ingest_api.positions import INT32_MAX, INT64_MAX
 from ingest_api.routes.direct import BoundedRoute
 from ingest_api.routes.fetch import TopicName
-from ingest_api.routes.schemas import CONFIGS, LOG_STARTS, TOPIC, answered
+from ingest_api.routes.schemas import CONFIGS, LOG_STARTS, TOPIC, TOPICS, answered
+from ingest_api.routes.strict import Strict
 from lakelog.model.topic import TopicDescription
 
 router = APIRouter(prefix="/admin/topics", tags=["admin"], route_class=BoundedRoute)
 
 ConfigText = str | int | float | bool
+ConfigTexts = Annotated[dict[str, ConfigText], Field(default_factory=dict)]
 Partitions = Annotated[int, Field(ge=1, le=INT32_MAX)]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class NewTopic(Strict):
     topic_name: str
     partitions_count: Partitions | None = None
     replication_factor: Annotated[int, Field(description="Taken and of no effect: the store keeps the copies")] = 1
-    config: dict[str, ConfigText] = {}
+    config: ConfigTexts
 
 
 class ConfigChange(Strict):
-    set: dict[str, ConfigText] = {}
-    unset: list[str] = []
+    set: ConfigTexts
+    unset: tuple[str, ...] = ()
 
 
 class PartitionCount(Strict):
@@ -46,9 +44,14 @@ class PartitionCount(Strict):
 
 class RecordsBefore(Strict):
     offsets: Annotated[
-        dict[Annotated[int, Field(ge=0, le=INT32_MAX)], Annotated[int, Field(ge=-1, le=2**63 - 1)]],
+        dict[Annotated[int, Field(ge=0, le=INT32_MAX)], Annotated[int, Field(ge=-1, le=INT64_MAX)]],
         Field(description="By partition, the first offset that stays; -1 for none", min_length=1),
     ]
+
+
+@router.get("", summary="All topics in figures", response_class=Response, responses=answered(TOPICS, JSON))
+async def summarize(request: Request) -> Response:
+    return _json([_summary(topic) for topic in await gateway_of(request).broker.admin.describe_topics()])
 
 
 @router.post(
@@ -118,6 +121,16 @@ def config_texts(config: dict[str, ConfigText]) -> dict[str, str]:
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type=JSON)
+
+
+def _summary(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "internal": topic.internal,
+        "partitions": len(topic.partitions),
+        "records": sum(each.records for each in topic.partitions),
+        "bytes": sum(each.bytes for each in topic.partitions),
+    }
 
 
 def _description(topic: TopicDescription) -> dict[str, Any]:

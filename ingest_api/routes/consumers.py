@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,6 +33,7 @@ from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.positions import INT32_MAX, INT64_MAX
 from ingest_api.routes.direct import BoundedRoute
 from ingest_api.routes.schemas import ASSIGNED, COMMITTED, CONSUMER, POLLED, SUBSCRIBED, a_list, answered
+from ingest_api.routes.strict import Strict
 from lakelog.errors import LakelogError
 from lakelog.fetch import Fetched, Position
 from lakelog.model.topic import check_topic_name
@@ -46,10 +47,6 @@ InstanceName = Annotated[str, Path(description="The consumer's name", max_length
 
 router = APIRouter(prefix="/consumers", tags=["consumers"], route_class=BoundedRoute)
 INSTANCE = "/{group}/instances/{instance}"
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class NewConsumer(Strict):
@@ -126,8 +123,8 @@ class TimeOf(Partition):
 
 
 class Places(Strict):
-    offsets: list[OffsetOf] = []
-    timestamps: Annotated[list[TimeOf], Field(description="At the first record of a time or later")] = []
+    offsets: tuple[OffsetOf, ...] = ()
+    timestamps: Annotated[tuple[TimeOf, ...], Field(description="At the first record of a time or later")] = ()
 
 
 @router.post("/{group}", summary="Make a consumer", response_class=Response, responses=answered(CONSUMER))

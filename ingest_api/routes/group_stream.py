@@ -17,7 +17,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from consumer_groups.assignors import TopicPartition
 from ingest_api import media
+from ingest_api.consumers.ahead import SentAhead
 from ingest_api.consumers.consumer import NO_SUCH_CONSUMER, Consumer, Poll
 from ingest_api.consumers.options import ConsumerOptions, milliseconds_of, reset_of, switch_of
 from ingest_api.encoding.records_out import events, json_lines
@@ -106,6 +108,7 @@ class GroupStream:
         self._consumer = consumer
         self._left = limit
         self._window = window
+        self._sent = SentAhead()
         assert consumer.options.embedded is not None
         self._embedded = consumer.options.embedded
 
@@ -135,6 +138,10 @@ class GroupStream:
         async def write(replies: Sequence[Fetched]) -> bytes:
             if self._left is not None:
                 self._left -= sum(reply.rows.num_rows for reply in replies)
+            if self._window is not None:
+                for reply in replies:
+                    offsets = reply.rows.column("offset").to_numpy()
+                    self._sent.add(TopicPartition(reply.topic, reply.partition), offsets)
             return b"".join([written(reply) for reply in replies if reply.rows.num_rows])
 
         try:
@@ -156,7 +163,9 @@ class GroupStream:
     async def _next(self, write: Callable[[Sequence[Fetched]], Awaitable[bytes]]) -> bytes:
         """The next records, or nothing after a while."""
         consumer, wait_ms = self._consumer, self._gateway.settings.heartbeat_ms
-        ahead = None if self._window is None else self._window - consumer.unacknowledged
+        ahead = None
+        if self._window is not None:
+            ahead = self._window - self._sent.count(consumer.acknowledged, consumer.positions)
         if ahead is not None and ahead <= 0:
             await self._gateway.unless_stopping(_within(consumer.next_commit(), wait_ms))
             await consumer.assignment()  # which is a sign of life

@@ -154,7 +154,12 @@ def _described(*more: dict[str, Any]) -> dict[str, Any]:
         "parameters": [
             path_parameter("topic", "string", "The topic's name"),
             *more,
-            optional_parameter("acks", "query", {"type": "string", "enum": list(ACKS)}, "What the reply waits for"),
+            optional_parameter(
+                "acks",
+                "query",
+                {"type": "string", "enum": list(ACKS)},
+                "What the reply waits for; 1 tells offsets before the commit, which may make them later ones",
+            ),
             optional_parameter("async", "query", {"type": "boolean"}, "The same as acks=0"),
             optional_parameter("timeout", "query", {"type": "integer", "minimum": 1}, "Milliseconds for the commit"),
             optional_parameter("Lakelog-Producer-Id", "header", number, "Who sends, for a batch that is stored once"),

@@ -126,6 +126,7 @@ TOPIC = an_object(
     configs=CONFIGS,
     partitions=a_list(_PARTITION),
 )
+TOPICS = a_list(an_object(name=TEXT, internal={"type": "boolean"}, partitions=NUMBER, records=NUMBER, bytes=NUMBER))
 LOG_STARTS = an_object(log_start_offsets=a_map(NUMBER))
 ERROR = an_object(error_code=NUMBER, message=TEXT)
 ERRORS: Responses = {

@@ -65,6 +65,11 @@ async def to_the_page(request: Request) -> Response:
     return RedirectResponse("ui/", 307)
 
 
+@router.get("/docs")
+async def to_the_description(request: Request) -> Response:
+    return RedirectResponse("ui/#/api", 307)
+
+
 @router.get("/ui/")
 async def page(request: Request) -> Response:
     response = _answer(request, assets()[1][PAGE], ASK_AGAIN)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self, TypeAlias
 
+from consumer_groups.lag import PartitionLag
 from consumer_groups.service import GroupService
 from lakelog.clock import Clock
 from lakelog.errors import LakelogError
@@ -48,16 +49,25 @@ class LagHistory:
         return [sample.time_ms for sample in self._samples], series
 
     async def sample(self) -> None:
+        """Only where the groups are: to look is no reason to take them over from another gateway."""
+        if not self._groups.coordinates:
+            return
         taken: dict[str, dict[Place, int]] = {}
         room = PARTITIONS_MAX
         for group in await self._groups.list_groups():
-            with suppress(LakelogError):  # it was deleted meanwhile
-                lags = await self._groups.lag(group.group_id)
-                taken[group.group_id] = {
-                    (each.topic, each.partition): each.lag for each in lags[:room] if each.lag is not None
-                }
-                room -= len(taken[group.group_id])
+            lags = await self._lags(group.group_id)
+            taken[group.group_id] = {
+                (each.topic, each.partition): each.lag for each in lags[:room] if each.lag is not None
+            }
+            room -= len(taken[group.group_id])
         self._samples.append(Sample(self._clock.now_ms(), taken))
+
+    async def _lags(self, group_id: str) -> list[PartitionLag]:
+        """None of a group that was deleted meanwhile, or went with all groups to another gateway."""
+        if self._groups.coordinates:
+            with suppress(LakelogError):
+                return await self._groups.lag(group_id)
+        return []
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._keep_sampling())

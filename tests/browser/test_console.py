@@ -311,3 +311,19 @@ def test_only_the_rows_that_can_be_seen_are_drawn(page: Page, open_at: Open) -> 
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     expect(page.get_by_role("link", name="topic-0999")).to_be_visible()
     assert len(names(page)) < 100
+
+
+def test_the_api_is_described_and_searched(page: Page, warehouse: Warehouse) -> None:
+    page.goto(f"{warehouse.url}/docs")
+    expect(page.get_by_role("heading", name="API", level=1)).to_be_visible()
+    described = warehouse.http.get("/openapi").json()["paths"]
+    operations = sum(len(methods) for methods in described.values())
+    expect(page.get_by_text(f"{operations} operations", exact=True)).to_be_visible()
+    page.get_by_role("searchbox").fill("post /topics/{topic}")
+    expect(page.get_by_text("2 operations", exact=True)).to_be_visible()
+    page.get_by_text("Append records to a topic").click()
+    shown = page.locator("details[open]")
+    expect(shown).to_contain_text("Lakelog-Producer-Id")
+    expect(shown).to_contain_text("application/vnd.kafka.binary.v2+json")
+    page.get_by_role("searchbox").fill("nothing of the kind")
+    expect(page.get_by_text("No operation fits")).to_be_visible()

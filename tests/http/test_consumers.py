@@ -396,6 +396,14 @@ async def test_an_assignment_is_read_whoever_else_does(served: Served) -> None:
 # Where it stands.
 
 
+async def test_a_position_before_the_first_poll_is_where_it_begins(served: Served) -> None:
+    await send(served, "orders", 0, 1, 2)
+    one = await consumer(served)
+    await one.subscribe("orders")
+    await one.done("POST", "/positions", {"offsets": [place("orders", 0, offset=2)]})
+    assert await one.values() == [2]
+
+
 async def test_positions(served: Served) -> None:
     await create(served, "orders", 2)
     body = [{"value": n, "timestamp": 10**12 + n} for n in range(5)]

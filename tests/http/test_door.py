@@ -41,7 +41,9 @@ async def test_the_description_of_the_api(served: Served) -> None:
     assert {"/topics/{topic}", "/topics/{topic}/partitions/{partition}/records", "/admin/topics"} <= set(
         described["paths"]
     )
-    assert (await served.get("/docs")).status_code == 200
+    shown = await served.get("/docs")
+    assert (shown.status_code, shown.headers["location"]) == (307, "ui/#/api")
+    assert (await served.get("/redoc")).status_code == 404
 
 
 async def test_a_body_that_finds_no_room_waits_and_is_refused(open_gateway: OpenGateway) -> None:

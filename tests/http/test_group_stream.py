@@ -117,6 +117,36 @@ async def test_no_more_is_sent_than_a_window_ahead(client: httpx.AsyncClient, to
         assert await rest == [2, 3, 4]
 
 
+async def test_a_reader_that_is_put_elsewhere_is_sent_what_is_there(client: httpx.AsyncClient, topic: str) -> None:
+    await send(client, topic, *range(8))
+    async with _stream(client, topic, f"topics={topic}&max_unacknowledged=2") as reader:
+        assert await reader.take(2) == [0, 1]
+        for offset, values in ((5, [5, 6]), (1, [1, 2])):
+            await reader.consumer.done("POST", "/positions", {"offsets": [place(topic, 0, offset=offset)]})
+            assert await reader.take(2) == values
+
+
+async def test_a_reader_at_the_end_is_put_back(client: httpx.AsyncClient, topic: str) -> None:
+    await send(client, topic, *range(3))
+    async with _stream(client, topic, f"topics={topic}") as reader:
+        assert await reader.take(3) == [0, 1, 2]
+        await reader.consumer.done("POST", "/positions/beginning", {"partitions": [place(topic, 0)]})
+        assert await reader.take(3) == [0, 1, 2]
+
+
+async def test_offsets_without_records_are_not_in_the_window(client: httpx.AsyncClient, topic: str) -> None:
+    """Records were deleted while the reader was behind them, so it goes on far from where it began."""
+    await send(client, topic, *range(50))
+    await client.post(f"/admin/topics/{topic}/delete-records", json={"offsets": {"0": 1}})
+    async with _stream(client, topic, f"topics={topic}&max_unacknowledged=4") as reader:
+        assert await reader.take(4) == [1, 2, 3, 4]
+        await client.post(f"/admin/topics/{topic}/delete-records", json={"offsets": {"0": 48}})
+        await reader.acknowledge(topic, 0, 4)
+        assert await reader.take(2) == [48, 49]
+        await send(client, topic, 50)
+        assert await reader.take(1) == [50]
+
+
 async def test_readers_share_and_a_poll_may_take_over(client: httpx.AsyncClient, topic: str) -> None:
     await create(client, topic, 2)
     query = f"topics={topic}"

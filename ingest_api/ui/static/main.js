@@ -7,6 +7,7 @@ import { openDialog } from "./core/parts.js";
 import { effect, signal } from "./core/reactive.js";
 import { go, href, place, serve } from "./core/router.js";
 import { nextTheme, theme } from "./core/theme.js";
+import { descriptionView } from "./views/description.js";
 import { groupView } from "./views/group.js";
 import { groupsView } from "./views/groups.js";
 import { jobsView } from "./views/jobs.js";
@@ -18,6 +19,7 @@ const SECTIONS = [
     ["topics", "Topics"],
     ["groups", "Groups"],
     ["jobs", "Jobs"],
+    ["api", "API"],
 ];
 const ROUTES = [
     ["/topics", topicsView],
@@ -26,12 +28,14 @@ const ROUTES = [
     ["/groups", groupsView],
     ["/groups/:group", groupView],
     ["/jobs", jobsView],
+    ["/api", descriptionView],
 ];
 const KEYS = [
     ["/", "Search"],
     ["g t", "Topics"],
     ["g g", "Groups"],
     ["g j", "Jobs"],
+    ["g a", "API"],
     ["↑ ↓", "From row to row"],
     ["← →", "Read a plot, once it has the focus"],
     ["p", "Hold still, or go on"],
@@ -97,7 +101,7 @@ addEventListener("keydown", (event) => {
         if (event.key === "Escape") event.target.blur();
         return;
     }
-    const section = before === "g" && { t: "topics", g: "groups", j: "jobs" }[event.key];
+    const section = before === "g" && { t: "topics", g: "groups", j: "jobs", a: "api" }[event.key];
     before = before === "g" ? "" : event.key;
     if (section) go(section);
     else if (event.key === "?") showKeys();

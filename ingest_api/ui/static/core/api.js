@@ -108,6 +108,7 @@ export const api = {
     resetOffsets: async (group, body) => (await send("POST", `admin/groups/${name(group)}/reset-offsets`, body)).json(),
 
     jobs: () => get("ui/api/jobs"),
+    description: () => get("openapi"),
 };
 
 function streamPath(topic, partition) {
