@@ -57,6 +57,27 @@ def test_a_copy_beside_a_busy_gateway_is_a_warehouse(tmp_path: Path) -> None:
     assert deltalake.DeltaTable(copy / "orders").version() > 0
 
 
+def test_every_table_is_copied_once_and_the_internal_ones_first(tmp_path: Path) -> None:
+    warehouse, copy = tmp_path / "warehouse", tmp_path / "copy"
+    first_commit = Path("_delta_log") / f"{0:020d}.json"
+    tables = ["__consumer_offsets", "__groups", "orders", "_schemas", ".x", "-minus", "x_y"]
+    for table in tables:
+        (warehouse / table / "_delta_log").mkdir(parents=True)
+        (warehouse / table / first_commit).write_text("{}")
+        (warehouse / table / "partition=0").mkdir()
+        (warehouse / table / "partition=0" / "1.parquet").touch()
+    (warehouse / "no table").mkdir()
+    (warehouse / "created just now" / "_delta_log").mkdir(parents=True)
+    said = said_by([BACKUP, str(warehouse), str(copy)]).splitlines()
+    copied = [line.removesuffix(": version 0") for line in said]
+    assert copied[:2] == tables[:2]
+    assert sorted(copied) == sorted(tables)
+    assert sorted(path.name for path in copy.iterdir()) == sorted(tables)
+    for table in tables:
+        assert (copy / table / first_commit).exists()
+        assert (copy / table / "partition=0" / "1.parquet").exists()
+
+
 def test_a_copy_goes_to_a_place_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "warehouse").mkdir()
     (tmp_path / "copy").mkdir()

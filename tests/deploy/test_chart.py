@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from compaction_jobs.surroundings import JOB_NAMES
+from ingest_api.app import create_app
 from ingest_api.settings import load_settings
 from tests.deploy.tools import DEPLOY, ROOT, program, refusal_of, said_by
 
@@ -109,6 +110,16 @@ def test_services_and_budgets_and_monitors_meet_the_gateways() -> None:
         backend = path["backend"]["service"]
         served = named(manifests, "Service", backend["name"])["spec"]["ports"]
         assert backend["port"]["name"] in {port["name"] for port in served}
+
+
+@pytest.mark.parametrize("cluster_id", ["lakelog", "shop"])
+def test_requests_of_groups_go_to_the_first_gateway(cluster_id: str) -> None:
+    manifests = rendered({**EVERYTHING, "settings.cluster_id": cluster_id})
+    rules = one(manifests, "Ingress")["spec"]["rules"][0]["http"]["paths"]
+    first = [each["path"] for each in rules if each["backend"]["service"]["name"].endswith("-coordinator")]
+    served = create_app(load_settings({}, {})).openapi()["paths"]
+    of_groups = {path.replace("{cluster_id}", cluster_id) for path in served if "group" in path or "/consumers" in path}
+    assert {path for path in of_groups if not any(f"{path}/".startswith(f"{each}/") for each in first)} == set()
 
 
 def test_kafka_clients_come_back_to_the_first_gateway() -> None:

@@ -72,6 +72,15 @@ def test_the_services_are_built_from_stages_that_there_are() -> None:
         assert service["image"].endswith(f":{VERSION}")
 
 
+def test_what_spark_shuffles_goes_to_a_disk_and_not_into_memory() -> None:
+    loaded = compose()
+    jobs = loaded["services"]["jobs"]
+    assert "tmpfs" not in jobs
+    (scratch,) = (mount for mount in jobs["volumes"] if mount["target"] == "/tmp")
+    assert scratch["type"] == "volume"
+    assert scratch["source"] in loaded["volumes"]
+
+
 def test_no_file_sets_what_is_no_setting() -> None:
     known = OTHER_VARIABLES | {f"LAKELOG_{name.upper()}" for name in all_rows()}
     for path in DEPLOY.rglob("*"):
