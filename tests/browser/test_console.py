@@ -19,6 +19,7 @@ from tests.browser.conftest import PATIENCE_MS, Warehouse
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
+ASKED_AGAIN_MS = 10_000  # none of the pages that are looked at here waits longer before it asks the gateway again
 
 Open: TypeAlias = Callable[[str], None]
 
@@ -278,12 +279,15 @@ def test_keys_colours_and_a_phone(browser: Browser, warehouse: Warehouse) -> Non
 
 
 def test_a_gateway_that_does_not_answer_is_said_and_asked_again(page: Page, open_at: Open) -> None:
+    page.clock.install()
     open_at("/topics")
     expect(row_of(page, "Topics", "orders")).to_be_visible()
     page.route("**/ui/api/**", lambda route: route.abort())
+    page.clock.run_for(ASKED_AGAIN_MS)
     expect(page.get_by_role("alert").first).to_contain_text("The gateway does not answer")
     expect(row_of(page, "Topics", "orders")).to_be_visible()
     page.unroute("**/ui/api/**")
+    page.clock.run_for(ASKED_AGAIN_MS)
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
