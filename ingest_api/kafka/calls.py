@@ -46,9 +46,11 @@ class Call:
 class Later:
     """The request has its place in line, and the next one may be taken up; its reply is still to come.
 
-    `abandon` is called instead of `reply`, or while it waits, when the client is gone.
+    `ready` tells whether `reply` would come without a wait. `abandon` is called instead of `reply`, or while it waits,
+    when the client is gone.
     """
 
+    ready: Callable[[], bool]
     reply: Callable[[], Awaitable[Reply | None]]
     abandon: Callable[[], None]
 

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 from ingest_api.gateway import Gateway
 from ingest_api.kafka.apis import API_VERSIONS, APIS, Api, unsupported_version_reply
@@ -34,6 +34,8 @@ WAITING_BYTES_MAX = 1024 * 1024
 # Produce requests that wait for their commits at the same time. Clients send 5 unless told otherwise.
 REPLIES_WAITING_MAX = 64
 WRITE_BUFFER_BYTES = 256 * 1024
+
+Pieces: TypeAlias = list[bytes | memoryview]
 
 _read_client_id = LEGACY_TEXT[0]
 
@@ -256,12 +258,21 @@ class Connection(asyncio.Protocol):
     async def _send_due(self) -> None:
         try:
             while self._due:
-                due = self._due[0]
-                reply = await due.later.reply()
-                if reply is not None:
-                    await self._send(due.correlation_id, reply, due.api, due.call.version)
-                self._due.popleft().call.until_sent.close()
-                self._gateway.metrics.kafka_answered(due.api.name, time.perf_counter() - due.started)
+                pieces: Pieces = []
+                answered = 0
+                # Those that shared a commit are ready together, and go out together.
+                while answered < len(self._due) and (not answered or self._due[answered].later.ready()):
+                    due = self._due[answered]
+                    reply = await due.later.reply()
+                    if reply is not None:
+                        pieces += _encoded(due.correlation_id, reply, due.api, due.call.version)
+                    answered += 1
+                if pieces:
+                    await self._write(pieces)
+                for _ in range(answered):
+                    due = self._due.popleft()
+                    due.call.until_sent.close()
+                    self._gateway.metrics.kafka_answered(due.api.name, time.perf_counter() - due.started)
         except Hangup as reason:
             self.close(str(reason))
         except Exception:
@@ -271,12 +282,9 @@ class Connection(asyncio.Protocol):
             self._sender = None
 
     async def _send(self, correlation_id: int, reply: Reply, api: Api, version: int) -> None:
-        pieces: list[bytes | memoryview] = [b"", correlation_id.to_bytes(4, "big", signed=True)]
-        # The reply that clients learn versions from has the old header always: they can't know better yet.
-        if api is not API_VERSIONS and is_flexible(api.name, version):
-            pieces.append(b"\x00")
-        response_schema(api.name, version, api.oldest, api.newest).write(pieces, reply)
-        pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
+        await self._write(_encoded(correlation_id, reply, api, version))
+
+    async def _write(self, pieces: Pieces) -> None:
         if self._transport.is_closing():
             return
         self._transport.writelines(pieces)
@@ -286,6 +294,16 @@ class Connection(asyncio.Protocol):
                     await self._can_write.wait()
             except TimeoutError:
                 self._refuse("it does not take its replies", "reply_timeout_ms")
+
+
+def _encoded(correlation_id: int, reply: Reply, api: Api, version: int) -> Pieces:
+    pieces: Pieces = [b"", correlation_id.to_bytes(4, "big", signed=True)]
+    # The reply that clients learn versions from has the old header always: they can't know better yet.
+    if api is not API_VERSIONS and is_flexible(api.name, version):
+        pieces.append(b"\x00")
+    response_schema(api.name, version, api.oldest, api.newest).write(pieces, reply)
+    pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
+    return pieces
 
 
 def _skip_tags(cursor: Cursor) -> None:

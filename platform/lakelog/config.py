@@ -313,7 +313,7 @@ class TopicConfig:
         50,
         "How many files a busy topic may write per second, after a burst. Fewer make larger commits that "
         "wait longer; the default is lower on object stores, where every file is a paid request. On a disk, files "
-        "of 64 KiB and more count a quarter; those of 1 MiB count nowhere.",
+        "of 64 KiB and more count an eighth; those of 1 MiB count nowhere.",
         on_object_store=10,
     )
     delta_log_retention_ms: int = row(

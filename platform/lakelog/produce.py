@@ -1,9 +1,9 @@
 """The way in: requests are gathered, stamped, encoded and committed, and answered with their offsets.
 
 Each topic has a leader while it has something to write. A request that finds its topic idle is committed at once;
-while a commit is under way the next group gathers, and the commit budget says when it goes. So latency is one
-commit when it is quiet, and files are few when it is not. Bytes in flight are bounded over all topics, and so are
-commits.
+while a commit is under way the next group gathers, waits a moment for those who were just answered, and goes when the
+commit budget says so. So latency is one commit when it is quiet, and files are few when it is not. Bytes in flight are
+bounded over all topics, and so are commits.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ log = logging.getLogger(__name__)
 
 # However many partitions a topic has, a record does not wait longer than this for its commit to begin.
 BUDGET_PAUSE_MOST_MS = 1_000
+# Requests that were answered together mostly come back together. A commit waits for them for as long as the one before
+# took, which is what the others would wait if it went with the first; and never longer than this.
+GATHER_MOST_MS = 10
 # Groups up to this size are stamped and encoded in one go: handing them around costs more than the work. The smallest
 # do not even go to a thread, where they would wait for the interpreter's lock after every step.
 ONE_STEP_BYTES = 256 * 1024
-IN_PLACE_BYTES = 16 * 1024
+IN_PLACE_BYTES = 96 * 1024
 # A partition's records are encoded by several threads, into a file each, if none of them becomes smaller than this.
 PIECE_BYTES_LEAST = 2 * SMALL_FILE_BYTES
 
@@ -216,9 +219,11 @@ class TopicLeader:
         self._waiting: deque[Pending] = deque()
         self._waiting_bytes = 0
         self._budget = CommitBudget(topic.state.config.flush_files_per_second, path.clock.monotonic_ms())
-        self._cheaper = asyncio.Event()  # set when the next group has as many bytes as its leader would rather wait for
-        self._cheaper_bytes = 0
+        self._more = asyncio.Event()  # set when there is as much in the next group as its leader would rather wait for
+        self._enough: Callable[[], bool] = lambda: False
         self._partitions_last = 1
+        self._expected = 1
+        self._expected_until_ms = 0.0
         self._round_robin = random.randrange(1 << 16)
 
     def keyless_partition(self, producer: ProducerBatch | None) -> int:
@@ -236,8 +241,8 @@ class TopicLeader:
     def take_in(self, pending: Pending) -> None:
         self._waiting.append(pending)
         self._waiting_bytes += pending.held_bytes
-        if self._waiting_bytes >= self._cheaper_bytes:
-            self._cheaper.set()
+        if self._enough():
+            self._more.set()
         if self.task is None:
             self.topic.users += 1
             self.task = asyncio.get_running_loop().create_task(self._lead())
@@ -245,8 +250,10 @@ class TopicLeader:
     async def _lead(self) -> None:
         try:
             while self._waiting:
+                await self._gather()
                 await self._pause_for_budget()
                 async with self._path.commits:
+                    started_ms = self._path.clock.monotonic_ms()
                     group = self._next_group()
                     try:
                         await self._write(group)
@@ -255,10 +262,23 @@ class TopicLeader:
                         _refuse(group, LakelogError(ErrorCode.UNKNOWN_SERVER_ERROR, f"append failed: {error!r}"))
                     finally:
                         self._path.in_flight.leave(sum(pending.held_bytes for pending in group))
+                now_ms = self._path.clock.monotonic_ms()
+                self._expected = len(group) + len(self._waiting)
+                self._expected_until_ms = now_ms + min(now_ms - started_ms, GATHER_MOST_MS)
         finally:
             self.task = None
             self.topic.users -= 1
             self._path.finished(self)
+
+    async def _gather(self) -> None:
+        """Until those that the last commit has answered are back beside those that it left waiting, or late."""
+
+        def enough() -> bool:
+            return len(self._waiting) >= self._expected or self._has_bytes(self._path.settings.group_bytes_max)
+
+        wait_ms = self._expected_until_ms - self._path.clock.monotonic_ms()
+        if wait_ms > 0 and not enough():
+            await self._wait_for(enough, wait_ms)
 
     async def _pause_for_budget(self) -> None:
         """Until the budget allows for the next group, which costs less as it gets larger, or a group is full."""
@@ -272,10 +292,18 @@ class TopicLeader:
             wait_ms = min(self._budget.wait_ms(cost, now_ms), latest_ms - now_ms)
             if wait_ms <= 0:
                 return
-            self._cheaper_bytes = min(full_bytes, partitions * cheaper_from(file_bytes, every_file_is_paid=paid))
-            self._cheaper.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._cheaper.wait(), wait_ms / 1000)
+            cheaper_bytes = min(full_bytes, partitions * cheaper_from(file_bytes, every_file_is_paid=paid))
+            await self._wait_for(partial(self._has_bytes, cheaper_bytes), wait_ms)
+
+    def _has_bytes(self, least: int) -> bool:
+        return self._waiting_bytes >= least
+
+    async def _wait_for(self, enough: Callable[[], bool], wait_ms: float) -> None:
+        """Until there is enough to write, or the time is over."""
+        self._enough = enough
+        self._more.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._more.wait(), wait_ms / 1000)
 
     def _next_group(self) -> list[Pending]:
         group: list[Pending] = []

@@ -1,4 +1,7 @@
-"""A topic that has used up its budget of small files waits, and for less if the files it is to write are larger."""
+"""When a group goes: as soon as those who come back together are there, and the budget of small files allows for it.
+
+A topic that has used up its budget waits, and for less if the files it is to write are larger.
+"""
 
 from __future__ import annotations
 
@@ -63,3 +66,23 @@ async def test_files_of_medium_size_count_in_part_where_a_file_is_not_a_paid_req
     await broker.append("busy", records(SMALL_FILE_BYTES))
     await small
     await medium
+
+
+async def test_clients_that_come_back_together_share_their_commits(open_broker: OpenBroker) -> None:
+    broker = open_broker()
+    await broker.admin.create_topic("busy", 1)
+    topic = await broker.topics.get("busy")
+
+    async def client(appends: int, turns_until_back: int = 0) -> None:
+        for _ in range(appends):
+            await broker.append("busy", records(1))
+            for _ in range(turns_until_back):
+                await asyncio.sleep(0)
+
+    before = topic.state.version
+    await asyncio.gather(*(client(8, 2 * number) for number in range(5)))
+    # If the first to come back did not wait, it would go alone and the other four after it: twice as many.
+    assert topic.state.version - before <= 12
+    before = topic.state.version
+    await client(3)
+    assert topic.state.version - before == 3

@@ -183,6 +183,14 @@ async def test_a_listing_longer_than_one_page_is_whole(store: Store) -> None:
     assert await store.files("t") == []
 
 
+async def test_only_files_from_before_a_time_are_listed(store: Store) -> None:
+    for name in "ab":
+        await store.put(f"t/{name}", b"x")
+    first_ms = min(file.modified_ms for file in await store.files("t"))
+    assert await store.files("t", before_ms=first_ms) == []
+    assert [file.path for file in await store.files("t", before_ms=first_ms + 3_600_000)] == ["t/a", "t/b"]
+
+
 async def test_folders_are_those_at_the_top_alone(store: Store) -> None:
     assert await store.folders() == []
     for path in ["beta/_delta_log/0.json", "alpha/x", "alpha/inner/x", "a.b_c-d/x", "__internal/x", "loose file"]:

@@ -42,9 +42,9 @@ class CountingDisk(LocalDisk):
         self.found[path] += 1
         return await super().read_ranges(path, ranges)
 
-    async def files(self, folder: str) -> list[StoredFile]:
+    async def files(self, folder: str, *, before_ms: int | None = None) -> list[StoredFile]:
         self.listings += 1
-        return await super().files(folder)
+        return await super().files(folder, before_ms=before_ms)
 
 
 @pytest.fixture

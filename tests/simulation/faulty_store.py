@@ -185,8 +185,9 @@ class FaultyStore:
 
         return await self._ask("read_ranges", path, read)
 
-    async def files(self, folder: str) -> list[StoredFile]:
-        return await self._ask("files", folder, lambda: self.warehouse.list(folder))
+    async def files(self, folder: str, *, before_ms: int | None = None) -> list[StoredFile]:
+        found = await self._ask("files", folder, lambda: self.warehouse.list(folder))
+        return [file for file in found if before_ms is None or file.modified_ms < before_ms]
 
     async def unfinished(self, folder: str) -> list[StoredFile]:
         return []

@@ -184,6 +184,18 @@ def test_broken_batches_are_refused_with_the_reason():
     assert refusal(sealed(misnumbered)) is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.parametrize("end", [b"\x80", b"\x80" * 9, b"\x80" * 12, b"\x81", b"\xfe" + b"\xff" * 8 + b"\x01"])
+def test_numbers_that_go_on_past_the_end_or_name_more_than_there_is_are_refused(
+    monkeypatch: pytest.MonkeyPatch, end: bytes
+):
+    whole = batch_of([(1_000, b"k", b"v" * 40, [("h", None)])] * 2)
+    for place in range(1, 50):
+        data = bytearray(whole)
+        data[-place:] = end
+        for few in (0, 100):
+            assert _outcome(sealed(data), few, monkeypatch) is None
+
+
 def test_damage_behind_a_good_checksum_is_found_or_harmless(monkeypatch: pytest.MonkeyPatch):
     """Both ways of reading agree on every damaged batch: the same records, or a refusal."""
     rng = random.Random(11)

@@ -42,11 +42,14 @@ async def produce(call: Call) -> Later:
     ]
     waiting = [each.outcome for each in sent if isinstance(each.outcome, asyncio.Future)]
 
+    def ready() -> bool:
+        return all(future.done() for future in waiting)
+
     def abandon() -> None:
         for future in waiting:
             future.cancel()  # the records go their way; nobody hears of it
 
-    return Later(partial(_reply, call, sent, acks, waiting), abandon)
+    return Later(ready, partial(_reply, call, sent, acks, waiting), abandon)
 
 
 async def _submit(
@@ -86,8 +89,8 @@ async def _reply(
     if acks is Acks.NONE:
         _hang_up_on_errors(sent)
         return None
-    if waiting:
-        await asyncio.wait(waiting, timeout=max(call.request.timeout, 1) / 1000)
+    if still := [future for future in waiting if not future.done()]:
+        await asyncio.wait(still, timeout=max(call.request.timeout, 1) / 1000)
     by_topic: dict[str, list[Reply]] = {}
     for each in sent:
         by_topic.setdefault(each.topic, []).append(await _partition_reply(call, each))

@@ -75,6 +75,16 @@ def open_batch(data: memoryview) -> tuple[Envelope, memoryview]:
     return envelope, data[HEADER_BYTES:]
 
 
+def plain_header(envelope: Envelope, body_bytes: int) -> bytes:
+    """What stands before records that are not compressed, or no longer, for who reads them and checks nothing."""
+    length, last_delta, base_ms = (
+        HEADER_BYTES - _LENGTH_FROM + body_bytes,
+        envelope.count - 1,
+        envelope.base_timestamp_ms,
+    )
+    return _HEADER.pack(0, length, 0, MAGIC, 0, 0, last_delta, base_ms, base_ms, NO_PRODUCER, -1, -1, envelope.count)
+
+
 def is_compressed(data: memoryview) -> bool:
     """Whether there may be far more in a batch than its bytes, as far as can be told before it is checked."""
     return len(data) >= HEADER_BYTES and data[_CRC_FROM + 1] & _CODEC_BITS != 0

@@ -2,20 +2,22 @@
 
 Where each record begins is only known from the one before, so that much is a loop; all else is read from all records
 at once. Keys and values are cut out of the batch by Arrow: a binary column whose elements are in turn a key and what
-lies between it and the next one needs no copy, and `take` leaves the keys. Batches of a few records are read one by
-one into lists, which is cheaper for them.
+lies between it and the next one needs no copy, and `take` leaves the keys. Small batches are read into lists by
+aiokafka's compiled codec: an array's calls cost the same for few records as for many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from ingest_api.kafka.records.compression import unpack
-from ingest_api.kafka.records.envelope import NO_TIMESTAMP, Envelope, open_batch
+from ingest_api.kafka.records.envelope import NO_TIMESTAMP, Envelope, open_batch, plain_header
 from ingest_api.kafka.records.varints import Bytes, TooLong, read_varint, read_varints
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.model.batch import (
@@ -31,12 +33,27 @@ from lakelog.model.batch import (
 )
 
 # Up to so many records, lists are the faster way.
-FEW_RECORDS = 24
+FEW_RECORDS = 256
+_PARTS = attrgetter("offset", "timestamp", "key", "value", "headers")
+# The codec reads numbers without a look at where the batch ends, and looks after them: so far they may go.
+_PADDING = bytes(16)
 # A record takes 7 bytes at the least: its length, attributes, two deltas, two lengths and the number of headers.
 _RECORD_BYTES_LEAST = 7
 # Headers are read from all records at once, the first of each, then the second; for the few records that have very many
 # of them that would be a pass each.
 _HEADER_PASSES = 16
+
+
+_UNREADABLE = (
+    IndexError,
+    TooLong,
+    UnicodeDecodeError,
+    pa.ArrowInvalid,
+    CorruptRecordException,
+    # Of the codec, for keys and values of lengths that no memory has.
+    OverflowError,
+    MemoryError,
+)
 
 
 def read_batch(data: memoryview, partition: int, bytes_max: int) -> tuple[Envelope, AnyRecords]:
@@ -49,12 +66,16 @@ def read_batch(data: memoryview, partition: int, bytes_max: int) -> tuple[Envelo
         if envelope.count <= FEW_RECORDS:
             return envelope, _as_lists(body, envelope, partition)
         return envelope, _as_columns(body, envelope, partition)
-    except (IndexError, TooLong, UnicodeDecodeError, pa.ArrowInvalid) as error:
+    except _UNREADABLE as error:
         raise _corrupt(f"its records can't be read: {error or type(error).__name__}") from None
 
 
 def _corrupt(reason: str) -> LakelogError:
     return LakelogError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {reason}")
+
+
+def _wrong_numbers() -> LakelogError:
+    return LakelogError(ErrorCode.INVALID_RECORD, "the records of the batch are not numbered 0, 1, 2 and so on")
 
 
 # In columns.
@@ -63,13 +84,14 @@ def _corrupt(reason: str) -> LakelogError:
 def _as_columns(body: bytes | memoryview, envelope: Envelope, partition: int) -> Records:
     starts, ends = _record_bounds(body, envelope.count)
     data: Bytes = np.frombuffer(body, dtype=np.uint8)
-    deltas_ms, at = read_varints(data, starts + 1)  # after the attributes, which say nothing yet
+    _, at = read_varints(data, starts)  # the attributes, which say nothing yet
+    deltas_ms, at = read_varints(data, at)
     offset_deltas, at = read_varints(data, at)
     keys, at = _Spans.read(data, at)
     values, at = _Spans.read(data, at)
     header_counts, at = read_varints(data, at)
     if not np.array_equal(offset_deltas, np.arange(envelope.count)):
-        raise LakelogError(ErrorCode.INVALID_RECORD, "the records of the batch are not numbered 0, 1, 2 and so on")
+        raise _wrong_numbers()
     size_bytes = keys.size_bytes + values.size_bytes
     if header_counts.any():
         headers, header_bytes, at = _headers(body, data, at, header_counts)
@@ -115,16 +137,13 @@ def _record_bounds(body: bytes | memoryview, count: int) -> tuple[Int64s, Int64s
 
 
 class _Spans:
-    """Pieces of the batch in the order in which they stand there; one of length -1 is null."""
+    """Pieces of the batch in the order in which they stand there; one of a negative length is null."""
 
     __slots__ = ("ends", "missing", "size_bytes", "starts")
 
     def __init__(self, starts: Int64s, lengths: Int64s, limit: int) -> None:
         self.missing: npt.NDArray[np.bool_] | None = None
-        shortest = int(lengths.min())
-        if shortest < 0:
-            if shortest < -1:
-                raise _corrupt("a negative length")
+        if int(lengths.min()) < 0:
             self.missing = lengths < 0
             lengths = np.maximum(lengths, 0)
         if int(lengths.max()) > limit:
@@ -154,8 +173,7 @@ def _timestamps(deltas_ms: Int64s, envelope: Envelope) -> pa.Array:
     times_ms = deltas_ms + envelope.base_timestamp_ms
     if max(abs(int(times_ms.min())), abs(int(times_ms.max()))) >= TIMESTAMP_MOST_MS:
         raise _timestamp_out_of_range()
-    unset = times_ms == NO_TIMESTAMP if envelope.base_timestamp_ms == NO_TIMESTAMP else None
-    return pa.array(times_ms * 1000, mask=unset).cast(TIMESTAMP)
+    return pa.array(times_ms * 1000, mask=times_ms == NO_TIMESTAMP).cast(TIMESTAMP)
 
 
 def _timestamp_out_of_range() -> LakelogError:
@@ -213,67 +231,20 @@ def _more_headers(body: bytes | memoryview, at: int, spans: Int64s, first: int, 
 
 
 def _as_lists(body: bytes | memoryview, envelope: Envelope, partition: int) -> ListRecords:
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    headers: list[Sequence[tuple[str, bytes | None]] | None] = []
-    times: list[int | None] = []
-    size_bytes, at = 0, 0
-    for number in range(envelope.count):
-        length, at = read_varint(body, at)
-        end = at + length
-        delta_ms, at = read_varint(body, at + 1)
-        offset_delta, at = read_varint(body, at)
-        if offset_delta != number:
-            raise LakelogError(ErrorCode.INVALID_RECORD, "the records of the batch are not numbered 0, 1, 2 and so on")
-        key, at = _piece(body, at)
-        value, at = _piece(body, at)
-        own_headers, header_bytes, at = _own_headers(body, at)
-        if at != end:
-            raise _corrupt("the parts of a record are not as long as the record")
-        time_ms = envelope.base_timestamp_ms + delta_ms
-        if abs(time_ms) >= TIMESTAMP_MOST_MS:
-            raise _timestamp_out_of_range()
-        unset = time_ms == NO_TIMESTAMP == envelope.base_timestamp_ms
-        times.append(None if unset else time_ms)
-        keys.append(key)
-        values.append(value)
-        headers.append(own_headers)
-        size_bytes += len(key or b"") + len(value or b"") + header_bytes
-    if at != len(body):
-        raise _corrupt(f"its records take {at} of {len(body)} bytes")
+    batch = memoryview(b"".join((plain_header(envelope, len(body)), body, _PADDING)))
+    records = DefaultRecordBatch(batch[: -len(_PADDING)])
+    offsets, times_ms, keys, values, headers = zip(*map(_PARTS, records), strict=True)
+    if offsets != tuple(range(envelope.count)):
+        raise _wrong_numbers()
+    size_bytes = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+    some_headers = any(headers)
+    if some_headers:
+        size_bytes += sum(len(name.encode()) + len(value or b"") for each in headers for name, value in each)
     return ListRecords(
-        values,
+        list(values),
         size_bytes,
-        keys=keys if any(key is not None for key in keys) else None,
-        headers=headers if any(headers) else None,
-        timestamps_ms=times,
+        keys=list(keys) if any(key is not None for key in keys) else None,
+        headers=[each or None for each in headers] if some_headers else None,
+        timestamps_ms=[None if time_ms == NO_TIMESTAMP else time_ms for time_ms in times_ms],
         partitions=[partition] * envelope.count,
     )
-
-
-def _piece(body: bytes | memoryview, at: int) -> tuple[bytes | None, int]:
-    length, at = read_varint(body, at)
-    if length < 0:
-        if length < -1:
-            raise _corrupt("a negative length")
-        return None, at
-    end = at + length
-    if end > len(body):
-        raise IndexError
-    return bytes(body[at:end]), end
-
-
-def _own_headers(body: bytes | memoryview, at: int) -> tuple[list[tuple[str, bytes | None]] | None, int, int]:
-    count, at = read_varint(body, at)
-    if count < 0 or count > len(body):
-        raise _corrupt("a wrong number of headers")
-    found: list[tuple[str, bytes | None]] = []
-    size_bytes = 0
-    for _ in range(count):
-        name, at = _piece(body, at)
-        value, at = _piece(body, at)
-        if name is None:
-            raise LakelogError(ErrorCode.INVALID_RECORD, "a header has no key")
-        found.append((name.decode(), value))
-        size_bytes += len(name) + len(value or b"")
-    return found or None, size_bytes, at

@@ -32,7 +32,7 @@ GETS_AT_ONCE = 32
 DELETES_AT_ONCE = 1000
 WRITER_BUFFER_BYTES = 8 * 1024 * 1024
 # So little is read from a disk and written to it in place: handing it to a thread costs several times as much.
-IN_PLACE_BYTES = 64 * 1024
+IN_PLACE_BYTES = 96 * 1024
 # One write that took longer than this has the next ones done in threads, for so long.
 SLOW_WRITE_SECONDS = 0.005
 SLOW_FOR_SECONDS = 1.0
@@ -94,8 +94,10 @@ class Store(Protocol):
         """The bytes of each [start, end); raises FileMissing."""
         ...
 
-    async def files(self, folder: str) -> list[StoredFile]:
-        """Every file below a folder, at any depth, in the order of their paths."""
+    async def files(self, folder: str, *, before_ms: int | None = None) -> list[StoredFile]:
+        """Every file below a folder, at any depth, in the order of their paths; of those that were written before a
+        time, if one is given: a folder may hold far more than there is memory for.
+        """
         ...
 
     async def unfinished(self, folder: str) -> list[StoredFile]:
@@ -204,13 +206,14 @@ class ObjectStore:
                 raise FileMissing(path) from None
         return [pa.py_buffer(piece) for piece in pieces]
 
-    async def files(self, folder: str) -> list[StoredFile]:
+    async def files(self, folder: str, *, before_ms: int | None = None) -> list[StoredFile]:
         found: list[StoredFile] = []
         with _translated(folder):
             async for chunk in obstore.list(self._store, prefix=folder):
                 for item in chunk:
                     modified_ms = int(item["last_modified"].timestamp() * 1000)
-                    found.append(StoredFile(item["path"], item["size"], modified_ms))
+                    if before_ms is None or modified_ms < before_ms:
+                        found.append(StoredFile(item["path"], item["size"], modified_ms))
         return sorted(found, key=lambda file: file.path)
 
     async def unfinished(self, folder: str) -> list[StoredFile]:

@@ -188,8 +188,8 @@ class CommitLog(ABC, Generic[S]):
             if self.state.version >= 0:
                 await self._catch_up()
 
-    async def _log_files(self) -> list[StoredFile]:
-        return await self.store.files(self.path("_delta_log"))
+    async def _log_files(self, *, before_ms: int | None = None) -> list[StoredFile]:
+        return await self.store.files(self.path("_delta_log"), before_ms=before_ms)
 
     async def _hint(self) -> LastCheckpoint | None:
         data = await self._read(LAST_CHECKPOINT)
@@ -307,15 +307,15 @@ class CommitLog(ABC, Generic[S]):
 
     async def delete_removed_files(self) -> None:
         """Delete what the commits up to the checkpoint removed, and leave the commits to those who follow them."""
-        for window in _windows(await self._covered(1 << 62)):
+        for window in _windows(await self._covered(None)):
             await self._delete_removed_by(window)
 
-    async def _covered(self, before_ms: int) -> list[StoredFile]:
-        """Log files that are older, and that the checkpoint stands for; the oldest first."""
-        kept_from, files = self.checkpoint_version, await self._log_files()
+    async def _covered(self, before_ms: int | None) -> list[StoredFile]:
+        """Log files that are older, if a time is given, and that the checkpoint stands for; the oldest first."""
+        kept_from, files = self.checkpoint_version, await self._log_files(before_ms=before_ms)
 
         def covered() -> list[StoredFile]:
-            return [file for file in files if file.modified_ms < before_ms and _version_of(file.path) < kept_from]
+            return [file for file in files if _version_of(file.path) < kept_from]
 
         return await asyncio.to_thread(covered)  # there may be hundreds of thousands
 

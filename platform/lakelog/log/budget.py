@@ -14,7 +14,7 @@ from __future__ import annotations
 BURST_FILES = 512
 SMALL_FILE_BYTES = 1024 * 1024
 MEDIUM_FILE_BYTES = 64 * 1024
-MEDIUM_PRICE = 1 / 4
+MEDIUM_PRICE = 1 / 8
 
 
 def price(file_bytes: float, *, every_file_is_paid: bool) -> float:
