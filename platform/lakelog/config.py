@@ -312,8 +312,8 @@ class TopicConfig:
         int_of(1),
         50,
         "How many files a busy topic may write per second, after a burst. Fewer make larger commits that "
-        "wait longer; the default is lower on object stores, where every file is a paid request. On a disk, files "
-        "of 64 KiB and more count an eighth; those of 1 MiB count nowhere.",
+        "wait longer; the default is lower on object stores, where every file is a paid request. On a disk, one "
+        "of 16 KiB counts half, one of 64 KiB an eighth, and so on; those of 1 MiB count nowhere.",
         on_object_store=10,
     )
     delta_log_retention_ms: int = row(

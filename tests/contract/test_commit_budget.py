@@ -13,7 +13,7 @@ import pytest
 from lakelog.broker import Broker
 from lakelog.clock import SystemClock
 from lakelog.log import budget
-from lakelog.log.budget import MEDIUM_FILE_BYTES, SMALL_FILE_BYTES
+from lakelog.log.budget import FULL_PRICE_BYTES, SMALL_FILE_BYTES
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import Records, from_arrow
 from tests.conftest import OpenBroker
@@ -56,6 +56,9 @@ async def test_small_files_wait_once_the_burst_is_over_until_they_are_not_small(
     assert await waits(small)
     await broker.append("busy", records(SMALL_FILE_BYTES))
     await small
+
+
+MEDIUM_FILE_BYTES = 8 * FULL_PRICE_BYTES
 
 
 async def test_files_of_medium_size_count_in_part_where_a_file_is_not_a_paid_request(broker: Broker) -> None:

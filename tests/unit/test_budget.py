@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.log.budget import BURST_FILES, MEDIUM_FILE_BYTES, SMALL_FILE_BYTES, CommitBudget, cheaper_from, price
+from lakelog.log.budget import BURST_FILES, FULL_PRICE_BYTES, SMALL_FILE_BYTES, CommitBudget, cheaper_from, price
 
 
 def test_a_burst_goes_through_without_waiting():
@@ -43,16 +43,20 @@ def test_a_commit_of_more_files_than_a_burst_waits_for_no_more_than_a_burst():
     assert budget.wait_ms(10 * BURST_FILES, 0) == 0
 
 
-@pytest.mark.parametrize("paid", [False, True])
 @given(size=st.integers(0, 2 * SMALL_FILE_BYTES))
-def test_a_file_costs_less_from_the_size_on_that_is_told(paid: bool, size: int):
-    cheaper = cheaper_from(size, every_file_is_paid=paid)
-    assert cheaper in (MEDIUM_FILE_BYTES, SMALL_FILE_BYTES)
-    if size < cheaper:
-        assert price(cheaper - 1, every_file_is_paid=paid) == price(size, every_file_is_paid=paid)
-        assert price(cheaper, every_file_is_paid=paid) < price(size, every_file_is_paid=paid)
-    else:
-        assert price(size, every_file_is_paid=paid) == 0
+def test_on_a_disk_a_file_costs_half_from_the_size_on_that_is_told(size: int):
+    cost, cheaper = price(size, every_file_is_paid=False), cheaper_from(size, every_file_is_paid=False)
+    assert (cost == 1) == (size <= FULL_PRICE_BYTES)
+    assert (cost == 0) == (size >= SMALL_FILE_BYTES)
+    if size < SMALL_FILE_BYTES:
+        assert size < cheaper <= SMALL_FILE_BYTES
+        assert price(cheaper, every_file_is_paid=False) <= cost / 2
+
+
+@given(size=st.integers(0, 2 * SMALL_FILE_BYTES))
+def test_on_an_object_store_every_small_file_costs_the_same(size: int):
+    assert price(size, every_file_is_paid=True) == (1 if size < SMALL_FILE_BYTES else 0)
+    assert cheaper_from(size, every_file_is_paid=True) == SMALL_FILE_BYTES
 
 
 def test_a_changed_rate_holds_from_now_on():

@@ -4,7 +4,7 @@ Files are what a commit costs: disk blocks, PUT requests, log entries. A token b
 goes through at the latency of one commit; after it, a topic writes `files_per_second` small files and gathers more
 records into each. Files of SMALL_FILE_BYTES and more cost what their bytes cost and are not counted.
 
-On a disk, files of MEDIUM_FILE_BYTES count in part: a client that waits for a few replies at a time sends no more until
+On a disk a file counts the less the more it holds: a client that waits for a few replies at a time sends no more until
 they come, so to wait for more would make it slower and its files no larger. On an object store every file is a paid
 request, and counts.
 """
@@ -13,20 +13,22 @@ from __future__ import annotations
 
 BURST_FILES = 512
 SMALL_FILE_BYTES = 1024 * 1024
-MEDIUM_FILE_BYTES = 64 * 1024
-MEDIUM_PRICE = 1 / 8
+# Up to this size a file counts in full wherever it is; one of eight times the size counts an eighth on a disk.
+FULL_PRICE_BYTES = 8 * 1024
 
 
 def price(file_bytes: float, *, every_file_is_paid: bool) -> float:
     """As how many small files one of this size counts."""
     if file_bytes >= SMALL_FILE_BYTES:
         return 0.0
-    return MEDIUM_PRICE if file_bytes >= MEDIUM_FILE_BYTES and not every_file_is_paid else 1.0
+    return 1.0 if every_file_is_paid else min(1.0, FULL_PRICE_BYTES / max(1.0, file_bytes))
 
 
 def cheaper_from(file_bytes: float, *, every_file_is_paid: bool) -> int:
-    """From which size on a file would cost less than one of this size does."""
-    return MEDIUM_FILE_BYTES if file_bytes < MEDIUM_FILE_BYTES and not every_file_is_paid else SMALL_FILE_BYTES
+    """From which size on a file would cost half of what one of this size does, or nothing."""
+    if every_file_is_paid:
+        return SMALL_FILE_BYTES
+    return min(SMALL_FILE_BYTES, 2 * max(FULL_PRICE_BYTES, int(file_bytes)))
 
 
 class CommitBudget:
