@@ -1,15 +1,22 @@
 """Files on a local disk that appear whole or not at all.
 
 Each one is written beside its place, under a name that no listing of the store shows, and then gets its name in one
-step. A process that is killed on the way leaves such a file behind and nothing else. All of it blocks: call it from
-a thread.
+step. A process that is killed on the way leaves such a file behind and nothing else.
+
+A machine that loses its power may lose more, but for files with `fsync_to`, the root of their warehouse: these are on
+the platter, and so is every folder from their own up to that one, before anybody hears that they are there. All of the
+folders are flushed each time, since nobody can tell whether the process that made them came to do it.
+
+All of it blocks. A small file takes less time than a thread would; what is large, or flushed, belongs into one.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 # What tells names apart from those of other processes, on this machine or another. Random bits for each of them would
@@ -21,9 +28,9 @@ _numbers = count()
 class StagedFile:
     """A file on its way. `replace` or `create` makes it visible; without them it goes when it is let go of."""
 
-    def __init__(self, path: str, *, fsync: bool) -> None:
+    def __init__(self, path: str, *, fsync_to: Path | None) -> None:
         self._path = path
-        self._fsync = fsync
+        self._fsync_to = fsync_to
         self._staged = ""  # while there is none
         self._descriptor = -1
         # The object store's own way to name a file that is being written: it lists none with such a name.
@@ -48,12 +55,14 @@ class StagedFile:
         self._finish()
         try:
             os.link(self._staged, self._path)
+            created = True
         except FileExistsError:
-            return False
+            created = False
         finally:
             self._drop()
+        # Also for the one that is there: it may be ours, by an attempt that failed when it flushed its folders.
         self._sync_folders()
-        return True
+        return created
 
     def close(self) -> None:
         self.replace()
@@ -76,7 +85,7 @@ class StagedFile:
     def _finish(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         try:
-            if self._fsync:
+            if self._fsync_to is not None:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -86,25 +95,41 @@ class StagedFile:
         os.unlink(staged)
 
     def _sync_folders(self) -> None:
-        """The file's folder and the one above, which a new partition's folder was made in."""
-        if not self._fsync:
+        if self._fsync_to is None:
             return
-        folder = os.path.dirname(self._path)
-        for place in (folder, os.path.dirname(folder)):
-            descriptor = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        for folder in Path(self._path).parents:
+            _sync_folder(folder)
+            if folder == self._fsync_to:
+                break
 
 
-def put_file(path: str, data: Any, *, fsync: bool) -> None:
-    file = StagedFile(path, fsync=fsync)
+def put_file(path: str, data: Any, *, fsync_to: Path | None) -> None:
+    file = StagedFile(path, fsync_to=fsync_to)
     file.write(data)
     file.replace()
 
 
-def create_file(path: str, data: Any, *, fsync: bool) -> bool:
-    file = StagedFile(path, fsync=fsync)
+def create_file(path: str, data: Any, *, fsync_to: Path | None) -> bool:
+    file = StagedFile(path, fsync_to=fsync_to)
     file.write(data)
     return file.create()
+
+
+def make_root(root: Path, *, fsync: bool) -> None:
+    """The folder of a warehouse, with those above it."""
+    root.mkdir(parents=True, exist_ok=True)
+    if not fsync:
+        return
+    for folder in (root, *root.parents):
+        if folder.is_mount():
+            break
+        with suppress(PermissionError):  # what we may not open we have not made
+            _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

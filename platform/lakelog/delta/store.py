@@ -25,7 +25,7 @@ from obstore import exceptions as obstore_errors
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from lakelog.delta.endpoints import given_endpoint, s3_endpoint
-from lakelog.delta.staged_file import StagedFile, create_file, put_file
+from lakelog.delta.staged_file import StagedFile, create_file, make_root, put_file
 from lakelog.errors import ErrorCode, LakelogError
 
 GETS_AT_ONCE = 32
@@ -250,20 +250,20 @@ _UNFINISHED = re.compile(r"#\d+$")
 
 class LocalDisk(ObjectStore):
     """A directory. Reads are memory maps. It is written to without the detour through the object store's own threads,
-    which would cost a small commit more than its files do. With `fsync` a file and its directories are on the platter
-    before a put returns.
+    which would cost a small commit more than its files do. With `fsync` a file and the folders above it are on the
+    platter before a put returns.
     """
 
     def __init__(self, root: Path, *, fsync: bool) -> None:
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            make_root(root, fsync=fsync)
             store = LocalStore(root)
         except OSError as error:
             raise LakelogError(ErrorCode.INVALID_CONFIG, f"warehouse {str(root)!r}: {error.strerror}") from error
         super().__init__(root.as_uri(), store, on_object_store=False)
         self._root = root
         self._prefix = str(root)
-        self._fsync = fsync
+        self._fsync_to = root if fsync else None
         self._slow_until = float("-inf")
 
     async def get(self, path: str) -> bytes | None:
@@ -281,18 +281,18 @@ class LocalDisk(ObjectStore):
 
     async def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with _translated(path):
-            await self._write(data, lambda: put_file(self._place(path), data, fsync=self._fsync))
+            await self._write(data, lambda: put_file(self._place(path), data, fsync_to=self._fsync_to))
 
     async def create(self, path: str, data: bytes) -> bool:
         with _translated(path):
-            return await self._write(data, lambda: create_file(self._place(path), data, fsync=self._fsync))
+            return await self._write(data, lambda: create_file(self._place(path), data, fsync_to=self._fsync_to))
 
     async def _write(self, data: bytes | pa.Buffer, work: Callable[[], T]) -> T:
         """In place while files are small and the disk is quick, else in a thread: a disk that makes one wait (its queue
         is full, it is across a network, it flushes) must not hold up everybody.
         """
         started = time.monotonic()
-        if self._fsync or len(data) > IN_PLACE_BYTES or started < self._slow_until:
+        if self._fsync_to is not None or len(data) > IN_PLACE_BYTES or started < self._slow_until:
             return await asyncio.to_thread(work)
         try:
             return work()
@@ -322,7 +322,7 @@ class LocalDisk(ObjectStore):
                 raise StoreRefused(f"{path}: {error.strerror}") from error
 
     def writer(self, path: str) -> FileWriter:
-        return StagedFile(self._place(path), fsync=self._fsync)
+        return StagedFile(self._place(path), fsync_to=self._fsync_to)
 
     def _unfinished(self, folder: str) -> Iterator[StoredFile]:
         for file in sorted((self._root / folder).rglob("*#*")):
