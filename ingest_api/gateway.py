@@ -63,3 +63,8 @@ def gateway_of(request: Request) -> Gateway:
     gateway = request.app.state.gateway
     assert isinstance(gateway, Gateway)
     return gateway
+
+
+def address_of(request: Request) -> str:
+    """What links in a reply begin with: the address that the gateway is known by, or else the one that was asked."""
+    return (gateway_of(request).settings.public_url or str(request.base_url)).rstrip("/")

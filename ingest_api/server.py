@@ -62,7 +62,7 @@ def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=False,  # Anybody can send them. The setting public_url says what a proxy would.
         timeout_graceful_shutdown=max(1, settings.gateway.stop_timeout_ms // 1000),
     )
     if greet:

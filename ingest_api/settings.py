@@ -36,6 +36,12 @@ class GatewaySettings(Settings):
         "localhost:8082",
         "The address that HTTP is served on. 0.0.0.0:8082 serves every network that the machine is in.",
     )
+    public_url: str = row(
+        Text("a URL, http:// or https://, without a query"),
+        "",
+        "Where clients find the gateway, and what links in replies begin with: https://streams.example.com behind a "
+        "proxy that speaks TLS. Unless it is set, links go to where the client sent its request, by http://.",
+    )
     cluster_id: str = row(
         Text("a name of letters, digits, '.', '_' and '-'"),
         "lakelog",
@@ -155,6 +161,8 @@ class GatewaySettings(Settings):
             raise self.rows()["access_log"].refusal(self.access_log)
         if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", self.cluster_id):
             raise self.rows()["cluster_id"].refusal(self.cluster_id)
+        if self.public_url and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self.public_url):
+            raise self.rows()["public_url"].refusal(self.public_url)
         split_address(self.http)
         if self.kafka != NO_LISTENER:
             split_address(self.kafka, "kafka")
@@ -222,8 +230,15 @@ def _read_file(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     storage = content.pop(STORAGE_TABLE, {})
     if not isinstance(storage, dict):
         raise LakelogError(ErrorCode.INVALID_CONFIG, f"{path}: {STORAGE_TABLE} should be a table, [{STORAGE_TABLE}]")
-    return {name: _text(value) for name, value in content.items()}, {k: _text(v) for k, v in storage.items()}
+    return _texts(path, content), _texts(path, storage)
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _texts(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
+    """Values as they are written in a flag: what is in a list has commas between it."""
+    texts = {}
+    for name, value in values.items():
+        several = value if isinstance(value, list) else [value]
+        if any(isinstance(each, list | dict) for each in several):
+            raise LakelogError(ErrorCode.INVALID_CONFIG, f"{path}: {name} should be a value or a list of values")
+        texts[name] = ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in several)
+    return texts

@@ -29,7 +29,7 @@ from ingest_api.consumers.options import (
 )
 from ingest_api.encoding.records_out import arrow_stream, json_list
 from ingest_api.errors import HttpError
-from ingest_api.gateway import Gateway, gateway_of
+from ingest_api.gateway import Gateway, address_of, gateway_of
 from ingest_api.positions import INT32_MAX, INT64_MAX
 from ingest_api.routes.direct import BoundedRoute
 from ingest_api.routes.schemas import ASSIGNED, COMMITTED, CONSUMER, POLLED, SUBSCRIBED, a_list, answered
@@ -334,7 +334,7 @@ def client_host(request: Request) -> str:
 
 
 def base_uri(request: Request, group: str, name: str) -> str:
-    return f"{str(request.base_url).rstrip('/')}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
+    return f"{address_of(request)}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}"
 
 
 def _milliseconds(time: datetime | int) -> int:

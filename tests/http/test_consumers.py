@@ -35,6 +35,12 @@ async def test_a_consumer_is_made_with_a_name_and_an_address(served: Served) -> 
     assert (await served.post(GROUP, json={"id": "two", "name": "three"})).json()["instance_id"] == "two"
 
 
+async def test_its_address_begins_with_the_public_url(open_gateway: OpenGateway) -> None:
+    async with open_gateway(public_url="https://streams.example.com") as client:
+        made = (await client.post(GROUP, json={"name": "one"})).json()
+    assert made["base_uri"] == "https://streams.example.com/consumers/readers/instances/one"
+
+
 async def test_a_name_is_taken_once_in_a_group(served: Served) -> None:
     await served.post(GROUP, json={"name": "one"})
     assert error_of(await served.post(GROUP, json={"name": "one"}))[:2] == (409, 40902)
