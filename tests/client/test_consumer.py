@@ -111,6 +111,47 @@ def test_a_commit_of_what_went_to_another_is_told(client: LakelogClient, topic: 
         assert [record.json() for record in second.poll()] == [0, 1]
 
 
+def test_a_topic_that_is_deleted_stops_no_commit(client: LakelogClient, topic: str, group: str) -> None:
+    doomed = f"{topic}-doomed"
+    client.create_topic(doomed, 1)
+    client.produce(doomed, [1])
+    client.produce(topic, [2], partition=0)
+    consumer = client.consumer(group, [topic, doomed], auto_commit_interval_s=0.0, **EARLIEST)
+    assert sorted(record.json() for record in consumer.poll()) == [1, 2]
+    client.delete_topic(doomed)
+    client.produce(topic, [3], partition=0)
+    assert [record.json() for record in consumer.poll()] == [3]
+    consumer.commit()
+    consumer.close()
+    assert [(each.topic, each.committed) for each in client.group_lag(group)] == [(topic, 2)]
+
+
+def test_a_consumer_whose_last_commit_fails_leaves_all_the_same(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, [1], partition=0)
+    outage = Outage("/offsets?skip_missing=true", done=False)
+    consumer = Consumer(outage.sender(client), Membership(group, topic, offset_reset="earliest"))
+    assert len(consumer.poll()) == 1
+    with pytest.raises(RequestFailed, match="away"):
+        consumer.close()
+    assert client.describe_group(group).members == ()
+
+
+def test_under_an_instance_id_a_consumer_keeps_its_place(client: LakelogClient, topic: str, group: str) -> None:
+    first = client.consumer(group, topic, instance_id="me", **EARLIEST)
+    other = client.consumer(group, topic, **EARLIEST)
+    with first, other:
+        while len(other.assignment()) != 1:
+            first.poll(0)
+        place = first.assignment()
+        first.close()
+        (there,) = other.assignment()
+        assert [there] != place
+        first = client.consumer(group, topic, instance_id="me", **EARLIEST)
+        assert first.assignment() == place
+        assert other.assignment() == [there]
+        first.close()
+
+
 def test_what_a_consumer_can_not_be_asked_for(client: LakelogClient, group: str) -> None:
     with pytest.raises(LakelogError, match="either topics or"):
         client.consumer(group)

@@ -91,6 +91,17 @@ def test_a_value_that_cannot_be_sent_is_refused_on_the_spot(client: LakelogClien
     assert [record.value for record in client.fetch(topic)] == [b"a", b"b"]
 
 
+def test_a_record_that_is_refused_on_the_spot_spoils_nobody_elses_batch(client: LakelogClient, topic: str) -> None:
+    with client.producer(topic, partition=0, linger_ms=FOREVER_MS) as producer:
+        first = producer.send("a")
+        with pytest.raises(LakelogError, match="a header is a pair of a name and a value"):
+            producer.send("x", headers=[(1, b"a")])  # type: ignore[list-item]
+        producer.send("b")
+        producer.flush()
+        assert first.result().records == 2
+    assert [record.value for record in client.fetch(topic)] == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"buffer_bytes": 1, "linger_ms": 0}])
 async def test_in_an_event_loop_records_arrive_once_and_in_order(
     aio: AsyncLakelogClient, topic: str, options: dict[str, int]

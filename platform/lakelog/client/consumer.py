@@ -72,11 +72,15 @@ class Consumer:
             yield from self._membership.one_by_one(self._poll(POLL_MS, None))
 
     def close(self) -> None:
-        """Leave the group, so that the others go on with its partitions at once."""
+        """Leave the group, so that the others go on with its partitions at once. As in Kafka, one with an instance id
+        keeps them until its session is over: it may be back.
+        """
         member = self._membership
-        if member.exists:
+        try:
             self._commit_if_due(last=True)
-            self._send(member.delete())
+        finally:
+            if member.exists:
+                self._send(member.delete())
 
     def __enter__(self) -> Self:
         self._join()
@@ -160,11 +164,15 @@ class AsyncConsumer:
                 yield record
 
     async def close(self) -> None:
-        """Leave the group, so that the others go on with its partitions at once."""
+        """Leave the group, so that the others go on with its partitions at once. As in Kafka, one with an instance id
+        keeps them until its session is over: it may be back.
+        """
         member = self._membership
-        if member.exists:
+        try:
             await self._commit_if_due(last=True)
-            await self._send(member.delete())
+        finally:
+            if member.exists:
+                await self._send(member.delete())
 
     async def __aenter__(self) -> Self:
         await self._join()

@@ -97,12 +97,15 @@ class Membership:
         return Call("GET", f"{self._path}/records", replies.polled, params, headers, wait_ms=timeout_ms)
 
     def commit(self) -> Call[None]:
-        """Commit what was handed out. Forget it when it is done."""
+        """Commit what was handed out. Forget it when it is done.
+
+        Of topics that are gone there is nothing to commit, and it must not keep the others from being committed.
+        """
         offsets = [
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in self.uncommitted.items()
         ]
-        return self._call("POST", f"{self._path}/offsets", {"offsets": offsets})
+        return self._call("POST", f"{self._path}/offsets?skip_missing=true", {"offsets": offsets})
 
     def seek(self, offsets: Mapping[tuple[str, int], int]) -> Call[None]:
         places = [

@@ -6,18 +6,22 @@ installed for the others. It must not know requests or topics.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import index
 from typing import Any, TypeAlias
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.client.encoding import encode, encode_column, encode_rows
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.model.batch import (
+    PARTITION_MOST,
     RECORD_OVERHEAD_BYTES,
+    TIMESTAMP_MOST_MS,
     AnyRecords,
     ListRecords,
     Records,
@@ -40,23 +44,17 @@ class Record:
     partition: int | None = None
 
 
-def encode(value: Any) -> bytes | None:
-    """The bytes of a key or a value."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise LakelogError(ErrorCode.INVALID_RECORD, f"{type(value).__name__} has no JSON: {error}") from None
-
-
 def timestamp_ms(time: datetime | int) -> int:
-    if isinstance(time, int):
-        return time
+    try:
+        milliseconds = index(_since_1970_ms(time) if isinstance(time, datetime) else time)
+    except TypeError:
+        raise LakelogError(ErrorCode.INVALID_TIMESTAMP, f"{time!r} is neither a datetime nor milliseconds") from None
+    if not -TIMESTAMP_MOST_MS <= milliseconds < TIMESTAMP_MOST_MS:
+        raise LakelogError(ErrorCode.INVALID_TIMESTAMP, f"the timestamp {milliseconds} is beyond the year 294247")
+    return milliseconds
+
+
+def _since_1970_ms(time: datetime) -> int:
     try:
         # Counted in whole steps: a float of seconds would lose the last millisecond.
         since = (time.astimezone(UTC) if time.utcoffset() is None else time) - datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,17 +78,19 @@ class RecordList:
         return len(self._values)
 
     def add(self, record: Record) -> int:
-        """Take a record in; returns its size. One that cannot be encoded is refused and leaves no trace."""
-        value, key = encode(record.value), encode(record.key)
-        headers = [(name, encode(content)) for name, content in record.headers]
+        """Take a record in; returns its size. One that cannot be sent is refused, and leaves no trace: the others here
+        may be of other senders.
+        """
+        value, key, headers = encode(record.value), encode(record.key), _checked_headers(record.headers)
         time_ms = None if record.timestamp is None else timestamp_ms(record.timestamp)
+        partition = None if record.partition is None else _checked_partition(record.partition)
+        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        size += sum(len(name.encode()) + len(content or b"") for name, content in headers)
         self._values.append(value)
         self._keys.append(key)
         self._headers.append(headers or None)
         self._timestamps_ms.append(time_ms)
-        self._partitions.append(record.partition)
-        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        size += sum(len(name) + len(content or b"") for name, content in headers)
+        self._partitions.append(partition)
         self.size_bytes += size
         return size
 
@@ -125,21 +125,25 @@ def to_table(records: Any) -> pa.Table:
     return gathered.to_table()
 
 
-def rows_as_records(table: pa.Table, *, key: str | None = None, value: str | None = None) -> pa.Table:
+def rows_as_records(
+    table: pa.Table, *, key: str | None = None, value: str | None = None, first_row: int = 1
+) -> pa.Table:
     """Records of rows that are none yet.
 
     `value` names the column that becomes the value; without one each row becomes a JSON object. `key` names the column
-    of the key, which stays in that object too.
+    of the key, which stays in that object too. `first_row` is what the first one counts as where a row is refused.
     """
+    twice = [name for name, times in Counter(table.column_names).items() if times > 1]
+    if twice:
+        raise LakelogError(ErrorCode.INVALID_REQUEST, f"the column {twice[0]!r} is there twice")
     for column in (key, value):
         if column is not None and column not in table.column_names:
             raise LakelogError(
                 ErrorCode.INVALID_REQUEST, f"no column {column!r}; there are {', '.join(table.column_names)}"
             )
-    values = _encoded(table.to_pylist()) if value is None else _as_bytes(table.column(value))
-    columns = {"value": values}
+    columns = {"value": encode_rows(table, first_row) if value is None else encode_column(table, value, first_row)}
     if key is not None:
-        columns["key"] = _as_bytes(table.column(key))
+        columns["key"] = encode_column(table, key, first_row)
     return _checked(pa.table(columns))
 
 
@@ -183,15 +187,26 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.select(kept).replace_schema_metadata(None)
 
 
-def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+def _checked_headers(headers: Iterable[Any]) -> list[tuple[str, bytes | None]]:
+    checked = []
+    for header in headers:
+        # No bare unpacking: a text of two letters would come apart as well.
+        if not (isinstance(header, (tuple, list)) and len(header) == 2 and isinstance(header[0], str)):
+            raise LakelogError(ErrorCode.INVALID_RECORD, f"a header is a pair of a name and a value, not {header!r}")
+        name, content = header
+        encode(name)
+        checked.append((name, encode(content)))
+    return checked
+
+
+def _checked_partition(number: int) -> int:
     try:
-        return column.cast(pa.binary())
-    except pa.ArrowException:
-        return _encoded(column.to_pylist())
-
-
-def _encoded(values: Iterable[Any]) -> pa.Array:
-    return pa.array([encode(value) for value in values], type=pa.binary())
+        whole = index(number)
+    except TypeError:
+        raise UnknownPartition(f"{number!r} is no number of a partition") from None
+    if not 0 <= whole <= PARTITION_MOST:
+        raise UnknownPartition(f"the partition number {whole} is out of range")
+    return whole
 
 
 def _unless_all_none(column: list[Any]) -> list[Any] | None:
