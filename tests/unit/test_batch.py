@@ -15,10 +15,12 @@ from lakelog.model.batch import (
     HEADERS,
     NO_PARTITION,
     RECORD_SCHEMA,
+    SPARE_BYTES,
     ListRecords,
     Records,
     combine,
     from_arrow,
+    held_bytes,
     payload_bytes,
     record_bytes,
 )
@@ -167,8 +169,9 @@ def test_a_batch_of_another_shape_is_refused_with_the_reason(table: pa.Table, re
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_header_without_a_key_is_refused():
-    table = pa.table({"value": [b"a", b"b"], "headers": pa.array([None, [(None, b"v")]], HEADERS)})
+@pytest.mark.parametrize("header", [(None, b"v"), None], ids=["no key", "no header"])
+def test_a_header_without_a_key_is_refused(header: tuple[None, bytes] | None):
+    table = pa.table({"value": [b"a", b"b"], "headers": pa.array([None, [("k", b"v"), header]], HEADERS)})
     with pytest.raises(LakelogError) as caught:
         from_arrow(table)
     assert caught.value.code is ErrorCode.INVALID_RECORD
@@ -180,6 +183,58 @@ def test_a_null_list_may_hide_a_header_without_a_key():
     headers = pa.ListArray.from_arrays(pa.array([0, 1, 2]), hidden, type=HEADERS, mask=pa.array([False, True]))
     records = from_arrow(pa.table({"value": [b"a", b"b"], "headers": headers}))
     assert [row[3] for row in plain(records.batch)] == [[("seen", b"v")], None]
+
+
+MIB = 1024 * 1024
+MUCH = b"x" * MIB
+
+
+def sparse(kind: pa.DataType, shown: bytes | None) -> pa.Array:
+    """One entry, over far more bytes than it shows: they lie before it, or it is null and covers them."""
+    bounds = [0, len(MUCH)] if shown is None else [len(MUCH) - len(shown), len(MUCH)]
+    validity = None if shown else pa.py_buffer(b"\0")
+    buffers = [validity, pa.py_buffer(np.array(bounds, dtype=np.int32)), pa.py_buffer(MUCH)]
+    return pa.Array.from_buffers(kind, 1, buffers)
+
+
+def header(key: pa.Array, value: pa.Array) -> pa.Array:
+    entries = pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), entries, type=HEADERS)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"value": sparse(pa.binary(), b"xx")},
+        {"value": sparse(pa.binary(), None)},
+        {"value": [b"a"], "key": sparse(pa.binary(), b"x")},
+        {"value": [b"a"], "headers": header(sparse(pa.string(), b"xxx"), pa.array([b"v"]))},
+        {"value": [b"a"], "headers": header(pa.array(["k"]), sparse(pa.binary(), None))},
+        {"value": pa.array([b"12345678"] * MIB).slice(5, 1)},
+    ],
+    ids=["value", "null value", "key", "header's name", "header's null value", "slice"],
+)
+def test_what_is_kept_of_records_is_about_what_they_are_counted_as(columns: dict[str, Any]):
+    table = pa.table(columns)
+    records = from_arrow(table)
+    assert records.batch.get_total_buffer_size() <= 2 * held_bytes(records) + SPARE_BYTES
+    again = records.batch.select(table.column_names)
+    assert again.to_pylist() == table.to_pylist()
+
+
+def test_records_that_are_about_as_large_as_their_memory_are_not_copied():
+    values = pa.array([b"12345678"] * 1_000)
+    kept = from_arrow(pa.table({"value": values})).batch.column("value")
+    assert kept.buffers()[2].address == values.buffers()[2].address
+
+
+@given(ROWS)
+def test_records_made_by_themselves_are_never_copied(rows: list[Plain]):
+    table = arrow(rows)
+    kept = from_arrow(table).batch
+    for name in ("key", "value"):
+        ours, theirs = kept.column(name).buffers()[2], table.column(name).chunk(0).buffers()[2]
+        assert (ours and ours.address) == (theirs and theirs.address)
 
 
 @pytest.mark.parametrize("number", [-1, -(2**31), 2**31, 2**40])

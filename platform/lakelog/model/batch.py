@@ -1,14 +1,15 @@
 """Records as columns: what an append brings and what a fetch gives.
 
-Owns the Arrow schema of records and the checks on their shape. Records come in as Arrow, which is never touched one by
-one, or as Python lists, which small requests are cheaper in: `combine` makes one Arrow batch of many requests at once.
-It must not know topics, offsets or configuration.
+Owns the Arrow schema of records, before and after they have a place in the log, and the checks on their shape. Records
+come in as Arrow, which is never touched one by one, or as Python lists, which small requests are cheaper in: `combine`
+makes one Arrow batch of many requests at once. How records get their places must not be known here, nor what a topic's
+configuration says of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,8 +32,10 @@ STORED_SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False), *RECO
 
 # What a record costs beside its key, value and headers, in a reply and on its way in: its offset and its timestamp.
 RECORD_OVERHEAD_BYTES = 16
-# Arrow's binary columns end at 2 GiB; a request is refused well before.
+# Of one request. How many bytes it may have is for the door to say.
 RECORDS_MAX = 10_000_000
+# What may lie unused under a batch however small it is, as its columns are rounded up.
+SPARE_BYTES = 1024
 NO_PARTITION = -1
 PARTITION_MOST = 2**31 - 1
 TIMESTAMP_MOST_MS = 2**63 // 1000  # in microseconds it is 64 bits long
@@ -79,7 +82,9 @@ AnyRecords: TypeAlias = Records | ListRecords
 
 
 def from_arrow(data: pa.RecordBatch | pa.Table) -> Records:
-    """Check an Arrow batch's columns and bring them to RECORD_SCHEMA, without copying where types agree."""
+    """Check an Arrow batch's columns and bring them to RECORD_SCHEMA. Nothing is copied where types agree and the batch
+    takes up about as much memory as its records need.
+    """
     unknown = [name for name in data.schema.names if name not in _COLUMNS]
     if unknown:
         raise _wrong_shape(f"unknown column {unknown[0]!r}; known are {', '.join(sorted(_COLUMNS))}")
@@ -96,11 +101,9 @@ def from_arrow(data: pa.RecordBatch | pa.Table) -> Records:
         [_as_column(columns.get(field.name), field, data.num_rows) for field in RECORD_SCHEMA],
         schema=RECORD_SCHEMA,
     )
-    headers = batch.column("headers")
-    if headers.null_count < len(headers) and _header_keys(headers).null_count:
-        raise LakelogError(ErrorCode.INVALID_RECORD, "a header has no key")
+    _check_headers(batch.column("headers"))
     partitions = _explicit_partitions(columns["partition"]) if "partition" in columns else None
-    return Records(batch, size_bytes=payload_bytes(batch), partitions=partitions)
+    return _compact(Records(batch, size_bytes=payload_bytes(batch), partitions=partitions))
 
 
 def combine(requests: Sequence[AnyRecords]) -> Records:
@@ -159,7 +162,7 @@ def payload_bytes(batch: pa.RecordBatch | pa.Table) -> int:
     if "headers" in batch.schema.names:
         headers = _one_array(batch.column("headers"))
         if headers.null_count < len(headers):
-            total += int(_header_bytes(headers).sum())
+            total += sum(map(_total_length, _header_columns(headers)))
     return total
 
 
@@ -186,6 +189,24 @@ def _as_column(array: pa.Array | None, field: pa.Field, length: int) -> pa.Array
         return array.cast(field.type)
     except pa.ArrowException as error:
         raise _wrong_shape(f"column {field.name!r} is {array.type}, it should be {field.type} ({error})") from None
+
+
+def _check_headers(headers: pa.Array) -> None:
+    if headers.null_count == len(headers):
+        return
+    entries = headers.flatten()  # without what lies under a null list
+    if entries.null_count or entries.field("key").null_count:
+        raise LakelogError(ErrorCode.INVALID_RECORD, "a header has no key")
+
+
+def _compact(records: Records) -> Records:
+    """The same on memory of their own, if that which they stand on is far more than what they are counted as: whoever
+    keeps some records keeps all that lies under them.
+    """
+    if records.batch.get_total_buffer_size() <= 2 * held_bytes(records) + SPARE_BYTES:
+        return records
+    batch = records.batch.take(pa.array(np.arange(len(records))))  # other ways to copy take along what nulls cover
+    return replace(records, batch=batch, size_bytes=payload_bytes(batch))
 
 
 def _is_bytes_like(kind: pa.DataType) -> bool:
@@ -290,14 +311,16 @@ def _header_count(records: AnyRecords) -> int:
     return _total_length(records.batch.column("headers"))
 
 
-def _header_keys(headers: pa.Array) -> pa.Array:
-    return headers.flatten().field("key")
+def _header_columns(headers: pa.Array) -> list[pa.Array]:
+    """Names and values of all headers, as far as the array reaches."""
+    offsets = _offsets_of(headers)
+    columns: list[pa.Array] = headers.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0])).flatten()
+    return columns
 
 
 def _header_bytes(headers: pa.Array) -> Int64s:
     offsets = _offsets_of(headers)
-    entries = headers.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
-    keys, values = entries.flatten()
-    running = np.zeros(len(entries) + 1, dtype=np.int64)
+    keys, values = _header_columns(headers)
+    running = np.zeros(len(keys) + 1, dtype=np.int64)
     np.cumsum(_lengths(keys).astype(np.int64) + _lengths(values), out=running[1:])
     return np.asarray(np.diff(running[offsets - offsets[0]]))
