@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from fastapi import APIRouter, Path
@@ -10,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ingest_api.errors import HttpError
-from ingest_api.gateway import gateway_of
+from ingest_api.gateway import address_of, gateway_of
 from ingest_api.media import JSON
 from ingest_api.positions import INT32_MAX
+from ingest_api.settings import NO_LISTENER, split_address
 from ingest_api.v3 import catalogue, schemas
-from ingest_api.v3.catalogue import Catalogue
+from ingest_api.v3.catalogue import ALL, Catalogue, Step
 from ingest_api.v3.errors import BAD_REQUEST, not_found
 from ingest_api.v3.schemas import listed, one
 
@@ -30,7 +32,7 @@ def catalogue_of(request: Request, cluster_id: str) -> Catalogue:
     ours = gateway_of(request).settings.cluster_id
     if cluster_id != ours:
         raise not_found(f"cluster {cluster_id[:100]!r}")
-    return Catalogue(str(request.base_url).rstrip("/"), ours)
+    return Catalogue(address_of(request), ours)
 
 
 def replied(content: Any, status: int = 200) -> Response:
@@ -70,6 +72,17 @@ async def broker(request: Request, cluster_id: ClusterId, broker_id: BrokerId) -
     return replied(_broker(request, writer))
 
 
+# Before those of the broker of that number: a dash would be refused there.
+@router.get(
+    f"{AT_CLUSTER}/brokers/{ALL}/configs",
+    summary="List the settings of all brokers",
+    response_class=Response,
+    responses=listed(schemas.BROKER_CONFIG),
+)
+async def all_broker_configs(request: Request, cluster_id: ClusterId) -> Response:
+    return _broker_configs(request, cluster_id, ALL)
+
+
 @router.get(
     f"{AT_CLUSTER}/brokers/{{broker_id}}/configs",
     summary="List a broker's settings",
@@ -77,16 +90,8 @@ async def broker(request: Request, cluster_id: ClusterId, broker_id: BrokerId) -
     responses=listed(schemas.BROKER_CONFIG),
 )
 async def broker_configs(request: Request, cluster_id: ClusterId, broker_id: BrokerId) -> Response:
-    writer = catalogue_of(request, cluster_id)
     require_broker(broker_id)
-    entries = gateway_of(request).broker.settings.describe()
-    return replied(
-        writer.listing(
-            "KafkaBrokerConfigList",
-            ("brokers", broker_id, "configs"),
-            [writer.broker_config(entry) for entry in entries],
-        )
-    )
+    return _broker_configs(request, cluster_id, broker_id)
 
 
 @router.get(
@@ -121,5 +126,18 @@ async def acls(request: Request, cluster_id: ClusterId) -> Response:
 
 
 def _broker(request: Request, writer: Catalogue) -> dict[str, Any]:
-    """Under the address that the caller reached it by."""
-    return writer.broker(request.base_url.hostname, request.base_url.port)
+    """With the address that Kafka's clients come back to: what is advertised, or else where the caller has come to."""
+    settings = gateway_of(request).settings
+    if settings.kafka == NO_LISTENER:
+        return writer.broker(None, None)
+    host, port = split_address(settings.kafka_advertised or settings.kafka)
+    if not settings.kafka_advertised:
+        host = urlsplit(address_of(request)).hostname or host
+    return writer.broker(host, port or None)  # 0 stands for any that is free
+
+
+def _broker_configs(request: Request, cluster_id: str, broker: Step) -> Response:
+    writer = catalogue_of(request, cluster_id)
+    entries = gateway_of(request).broker.settings.describe()
+    at = ("brokers", broker, "configs")
+    return replied(writer.listing("KafkaBrokerConfigList", at, map(writer.broker_config, entries)))

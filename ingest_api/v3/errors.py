@@ -8,6 +8,8 @@ from lakelog.errors import ErrorCode, LakelogError
 PREFIX = "/v3/"
 BAD_REQUEST = 40002
 UNKNOWN_TOPIC_OR_PARTITION = 40403
+INVALID_PAYLOAD = 42206
+INVALID_BATCH = 42208
 
 _BAD_REQUESTS = frozenset(
     {

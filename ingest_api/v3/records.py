@@ -25,6 +25,7 @@ from ingest_api.routes.schemas import ERRORS, Schema
 from ingest_api.v3 import schemas
 from ingest_api.v3.cluster import catalogue_of, replied
 from ingest_api.v3.delivery import Append, deliver, refusal
+from ingest_api.v3.errors import INVALID_PAYLOAD
 from ingest_api.v3.records_in import NewRecord, read_entry, read_record, split_batch
 from ingest_api.v3.topics import AT_TOPIC
 from lakelog.errors import LakelogError
@@ -45,7 +46,7 @@ async def produce(request: Request) -> Response:
     try:
         first = await anext(reports)  # what is wrong before there is a report to give is an ordinary error
     except StopAsyncIteration:
-        raise HttpError(400, "there is no record in the body") from None
+        raise HttpError(422, "there is no record in the body", INVALID_PAYLOAD) from None
     return _StreamedReports(first, reports)
 
 

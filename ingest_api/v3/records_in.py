@@ -13,7 +13,7 @@ import msgspec
 
 from ingest_api.errors import HttpError
 from ingest_api.positions import INT32_MAX
-from ingest_api.v3.errors import UNKNOWN_TOPIC_OR_PARTITION
+from ingest_api.v3.errors import INVALID_BATCH, UNKNOWN_TOPIC_OR_PARTITION
 from lakelog.model.batch import NO_PARTITION, ListRecords
 
 FORMS = ("BINARY", "JSON", "STRING")
@@ -50,7 +50,7 @@ class _Entry(_Record, kw_only=True):
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
-    entries: list[msgspec.Raw]
+    entries: list[msgspec.Raw] = []
 
 
 class _EntryId(msgspec.Struct):
@@ -104,10 +104,10 @@ def split_batch(body: bytes, entries_max: int) -> dict[str, bytes]:
         if not 1 <= len(name) <= ENTRY_ID_CHARS_MAX:
             raise HttpError(422, f"an entry's id has {len(name)} characters; it has from 1 to {ENTRY_ID_CHARS_MAX}")
         if name in entries:
-            raise HttpError(422, f"two entries have the id {name!r}")
+            raise HttpError(422, f"two entries have the id {name!r}", INVALID_BATCH)
         entries[name] = bytes(raw)
     if not 1 <= len(entries) <= entries_max:
-        raise HttpError(422, f"{len(entries)} entries in one batch; there are from 1 to {entries_max}")
+        raise HttpError(422, f"{len(entries)} entries in one batch; there are from 1 to {entries_max}", INVALID_BATCH)
     return entries
 
 

@@ -86,21 +86,21 @@ async def test_a_bad_record_is_refused_alone(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "words"),
+    ("body", "status", "code", "words"),
     [
-        (b"", 400, "no record"),
-        (b"  \n", 400, "no record"),
-        (b"[1]", 400, "JSON objects"),
-        (b'{"value', 400, "middle of a record"),
-        (b"'{}'", 400, "JSON objects"),
+        (b"", 422, 42206, "no record"),
+        (b"  \n", 422, 42206, "no record"),
+        (b"[1]", 400, 400, "JSON objects"),
+        (b'{"value', 400, 400, "middle of a record"),
+        (b"'{}'", 400, 400, "JSON objects"),
     ],
 )
 async def test_a_body_without_records_is_an_ordinary_error(
-    served: Served, body: bytes, status: int, words: str
+    served: Served, body: bytes, status: int, code: int, words: str
 ) -> None:
     await create(served, "orders")
     reply = await served.post(RECORDS, content=body, headers=AS_JSON)
-    assert error_of(reply)[0] == status, reply.text
+    assert error_of(reply)[:2] == (status, code), reply.text
     assert words in error_of(reply)[2]
     assert served.gateway.bodies.room.bytes == 0
 
@@ -184,21 +184,23 @@ async def test_a_batch(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    ("body", "status", "code"),
     [
-        (b"{", 400),
-        (b"[]", 422),
-        (b"{}", 422),
-        (b'{"entries": []}', 422),
-        (b'{"entries": [{}]}', 422),
-        (b'{"entries": [{"id": ""}]}', 422),
-        (b'{"entries": [{"id": "%s"}]}' % (b"x" * 81), 422),
-        (b'{"entries": [{"id": "a"}, {"id": "a"}]}', 422),
-        (b'{"entries": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}', 422),
+        (b"{", 400, 400),
+        (b"[]", 422, 422),
+        (b"{}", 422, 42208),
+        (b'{"records": []}', 422, 422),
+        (b'{"entries": []}', 422, 42208),
+        (b'{"entries": [{}]}', 422, 422),
+        (b'{"entries": [{"id": ""}]}', 422, 422),
+        (b'{"entries": [{"id": "%s"}]}' % (b"x" * 81), 422, 422),
+        (b'{"entries": [{"id": "a"}, {"id": "a"}]}', 422, 42208),
+        (b'{"entries": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}', 422, 42208),
     ],
 )
-async def test_a_batch_that_is_refused_whole(open_gateway: OpenGateway, body: bytes, status: int) -> None:
+async def test_a_batch_that_is_refused_whole(open_gateway: OpenGateway, body: bytes, status: int, code: int) -> None:
     async with open_gateway(request_records_max="2") as client:
         await create(client, "orders")
-        assert error_of(await client.post(f"{RECORDS}:batch", content=body, headers=AS_JSON))[0] == status
+        reply = await client.post(f"{RECORDS}:batch", content=body, headers=AS_JSON)
+        assert error_of(reply)[:2] == (status, code), reply.text
         assert await stored(client, "orders") == []

@@ -39,10 +39,42 @@ async def test_the_cluster_and_its_broker(served: Served) -> None:
     assert clusters["data"][0]["metadata"]["resource_name"] == "crn:///kafka=lakelog"
     (broker,) = (await got(served, f"{CLUSTER}/brokers"))["data"]
     assert broker == await got(served, f"{CLUSTER}/brokers/0")
-    assert (broker["kind"], broker["broker_id"], broker["host"]) == ("KafkaBroker", 0, "gateway")
-    settings = {each["name"]: each for each in (await got(served, f"{CLUSTER}/brokers/0/configs"))["data"]}
+    assert (broker["kind"], broker["broker_id"]) == ("KafkaBroker", 0)
+    configs = (await got(served, f"{CLUSTER}/brokers/0/configs"))["data"]
+    assert (await got(served, f"{CLUSTER}/brokers/-/configs"))["data"] == configs
+    settings = {each["name"]: each for each in configs}
     assert settings["num_partitions"]["value"] == "1"
     assert settings["num_partitions"]["is_read_only"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({}, ("gateway", 9092)),
+        ({"kafka": "0.0.0.0:1234"}, ("gateway", 1234)),
+        ({"public_url": "https://streams.example.com"}, ("streams.example.com", 9092)),
+        ({"kafka_advertised": "kafka.example.com:9192"}, ("kafka.example.com", 9192)),
+        ({"kafka": "127.0.0.1:0"}, ("gateway", None)),
+        ({"kafka": "none"}, (None, None)),
+    ],
+    ids=str,
+)
+async def test_a_broker_is_where_kafkas_clients_find_it(
+    open_gateway: OpenGateway, settings: dict[str, str], address: tuple[str | None, int | None]
+) -> None:
+    async with open_gateway(**settings) as client:
+        broker = (await client.get(f"{CLUSTER}/brokers/0")).json()
+        assert (broker["host"], broker["port"]) == address
+
+
+@pytest.mark.parametrize("public_url", ["https://streams.example.com", "https://example.com:8443/lakelog/"])
+async def test_links_begin_with_the_public_url(open_gateway: OpenGateway, public_url: str) -> None:
+    async with open_gateway(public_url=public_url) as client:
+        await create(client, "orders")
+        bodies = [(await client.get(path)).json() for path in (f"{CLUSTER}/topics", ORDERS, f"{ORDERS}/partitions/0")]
+    addresses = [address for body in bodies for address in related(body)]
+    assert f"{public_url.rstrip('/')}{ORDERS}/configs" in addresses
+    assert all(address.startswith(f"{public_url.rstrip('/')}/v3/clusters/") for address in addresses)
 
 
 async def test_the_cluster_has_the_name_that_it_was_given(open_gateway: OpenGateway) -> None:
