@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+import pyarrow as pa
 
 from lakelog.clock import NEVER, Clock, Moment
 from lakelog.delta.actions import Action, decode_commit, encode_commit, removed_paths
@@ -171,7 +172,8 @@ class CommitLog(ABC, Generic[S]):
             if data is None:
                 return  # cleaned meanwhile; a newer one will be found the next time
             parts.append(data)
-        content = await asyncio.to_thread(decode_checkpoint, parts)
+        with self._reading_log():
+            content = await asyncio.to_thread(decode_checkpoint, parts)
         state = self.empty_state()
         state.tombstones.extend(content.removed)
         changes = state.apply(checkpoint.version, content.actions)
@@ -209,7 +211,7 @@ class CommitLog(ABC, Generic[S]):
     def _reading_log(self) -> Iterator[None]:
         try:
             yield
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, pa.ArrowException, OSError) as error:  # Parquet's own complaint is an OSError
             raise LakelogError(
                 ErrorCode.UNSUPPORTED_TABLE, f"the log of {self.name!r} is not Delta's: {error}"
             ) from error
