@@ -72,12 +72,14 @@ def run(
     topic: Topics = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Compact also what is not due yet.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Pass over named topics that are not there.")] = False,
     io_bytes_per_second: IoLimit = 0.0,
     offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
     option: StoreOptions = None,
 ) -> None:
     """Run jobs, one after the other, also after one that failed. Safe to run twice, at once, and beside gateways."""
     from compaction_jobs.commits import FAILURES, told
+    from compaction_jobs.outcome import Outcomes
     from compaction_jobs.report import ProgressBar, print_outcomes
     from compaction_jobs.runner import run_job
 
@@ -89,22 +91,22 @@ def run(
     async def work(context: Context) -> bool:
         failed = False
         for job in jobs:
+            outcomes, stopped = Outcomes(), True
             try:
                 with ProgressBar() as bar:
                     context.progress = bar
-                    outcomes = await run_job(context, job, topic or ())
+                    await run_job(context, job, topic or (), outcomes)
+                stopped = False
             except FAILURES as error:
                 typer.echo(f"lakelog: {job}: {told(error)}", err=True)
-                failed = True
             except Exception:
                 log.exception("%s failed", job)
-                failed = True
-            else:
-                print_outcomes(job, outcomes, dry_run=dry_run)
-                failed |= any(outcome.error is not None for outcome in outcomes)
+            if outcomes or not stopped:  # what was done before it stopped is done
+                print_outcomes(job, list(outcomes), dry_run=dry_run)
+            failed |= stopped or any(outcome.error is not None for outcome in outcomes)
         return failed
 
-    how = {"dry_run": dry_run, "force": force, "io_bytes_per_second": io_bytes_per_second}
+    how = {"dry_run": dry_run, "force": force, "if_exists": if_exists, "io_bytes_per_second": io_bytes_per_second}
     if _with_context(warehouse, option, work, **how, offsets_retention_minutes=offsets_retention_minutes):
         raise typer.Exit(1)
 
@@ -124,9 +126,9 @@ def status(
     from compaction_jobs.runner import open_topics
     from consumer_groups import offset_table
 
-    async def work(context: Context) -> None:
-        topics, unreadable = await open_topics(context, topic or ())
-        for name, why in unreadable.items():
+    async def work(context: Context) -> bool:
+        topics, missing = await open_topics(context, topic or ())
+        for name, why in missing.items():
             typer.echo(f"lakelog: {name}: {why}", err=True)
         now_ms = context.now_ms
         statuses = {
@@ -137,8 +139,10 @@ def status(
             statuses[offset_table.NAME] = await offsets.status(context)
         last = await Journal(context.broker.store, context.broker.clock).last_runs()
         print_status(statuses, last)
+        return bool(missing)
 
-    _with_context(warehouse, option, work, offsets_retention_minutes=offsets_retention_minutes)
+    if _with_context(warehouse, option, work, offsets_retention_minutes=offsets_retention_minutes):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -34,7 +34,7 @@ class Progress:
 
     def begin(self, what: str, total: int) -> None: ...
 
-    def advance(self, done: int) -> None: ...
+    def advance(self) -> None: ...
 
     def detail(self, text: str) -> None: ...
 
@@ -46,6 +46,7 @@ class Context:
     options: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
     force: bool = False  # compact also what is not due
+    if_exists: bool = False  # a topic that was named may be gone
     io_bytes_per_second: float = 0.0  # 0 is without a limit
     offsets_retention_minutes: int = OFFSETS_RETENTION_MINUTES
     progress: Progress = field(default_factory=Progress)

@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 U = TypeVar("U")
 W = TypeVar("W")
-R = TypeVar("R")
 
 
 async def in_halves(
     context: Context,
     units: Sequence[U],
     write: Callable[[SparkSession, Sequence[U], str], Sequence[W]],
-    commit: Callable[[U, W, Lease, float], Awaitable[R]],
-    failed: Callable[[U, str, float], R],
-) -> list[R]:
-    """What became of each unit, in their order.
+    commit: Callable[[U, W, Lease, float], Awaitable[None]],
+    failed: Callable[[U, str, float], None],
+) -> None:
+    """Each unit is committed or has failed, one after the other, in their order.
 
     `write` is the work on Spark: it is given the id of the lease, for the names of the files, and returns what it wrote
     for each unit. Each unit is then committed on its own. `commit` and `failed` are told how many seconds it took.
@@ -47,11 +46,12 @@ async def in_halves(
             raise  # there is no Spark: nothing that has to do with any one unit
         except Exception as error:
             if len(units) == 1:
-                return [failed(units[0], brief(error), seconds())]
+                failed(units[0], brief(error), seconds())
+                return
         else:
-            return [await commit(unit, files, lease, seconds()) for unit, files in zip(units, written, strict=True)]
+            for unit, files in zip(units, written, strict=True):
+                await commit(unit, files, lease, seconds())
+            return
     half = len(units) // 2
-    return [
-        *await in_halves(context, units[:half], write, commit, failed),
-        *await in_halves(context, units[half:], write, commit, failed),
-    ]
+    await in_halves(context, units[:half], write, commit, failed)
+    await in_halves(context, units[half:], write, commit, failed)

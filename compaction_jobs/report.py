@@ -17,7 +17,7 @@ from rich.table import Table
 from compaction_jobs.context import Progress
 from compaction_jobs.due import PartitionStatus
 from compaction_jobs.journal import LastRun
-from compaction_jobs.outcome import WHOLE_TOPIC, Outcome
+from compaction_jobs.outcome import Outcome, partition_name
 
 # Where nobody's terminal says how wide it is, as in a log, tables get this much.
 PIPED_COLUMNS = 160
@@ -43,8 +43,8 @@ class ProgressBar(Progress):
     def begin(self, what: str, total: int) -> None:
         self._bar.reset(self._task, description=what, total=total, visible=total > 0)
 
-    def advance(self, done: int) -> None:
-        self._bar.update(self._task, completed=done)
+    def advance(self) -> None:
+        self._bar.advance(self._task)
 
     def detail(self, text: str) -> None:
         self._bar.update(self._task, detail=text)
@@ -70,7 +70,7 @@ def print_outcomes(job: str, outcomes: Sequence[Outcome], *, dry_run: bool) -> N
     for each in outcomes:
         arrow = " → " if not dry_run else None
         table.add_row(
-            _name(each.topic, each.partition),
+            partition_name(each.topic, each.partition),
             _change(str(each.before.files), str(each.after.files), arrow),
             _change(decimal(each.before.bytes), decimal(each.after.bytes), arrow),
             _change(str(each.before.records), str(each.after.records), arrow),
@@ -78,7 +78,7 @@ def print_outcomes(job: str, outcomes: Sequence[Outcome], *, dry_run: bool) -> N
         )
     console.print(table)
     for each in outcomes:
-        name = _name(each.topic, each.partition)
+        name = partition_name(each.topic, each.partition)
         if each.error is not None:
             _line(console, f"[red]{name} failed:[/red]", each.error)
         else:
@@ -95,7 +95,9 @@ def _told(outcome: Outcome) -> Iterator[str]:
 
 def print_status(topics: Mapping[str, Sequence[PartitionStatus]], last: Mapping[tuple[str, str, int], LastRun]) -> None:
     console = _console()
-    lines = [(_name(topic, each.partition), each) for topic, partitions in topics.items() for each in partitions]
+    lines = [
+        (partition_name(topic, each.partition), each) for topic, partitions in topics.items() for each in partitions
+    ]
     if not lines:
         console.print("There are no topics yet.")
         return
@@ -126,7 +128,7 @@ def _print_last_runs(console: Console, runs: Sequence[LastRun]) -> None:
     table.add_column("error", style="red")
     for run in sorted(runs, key=lambda run: (run.topic, run.partition, run.started_at)):
         when = f"{run.started_at:%Y-%m-%d %H:%M:%S}"
-        table.add_row(_name(run.topic, run.partition), run.job, when, escape(run.error or ""))
+        table.add_row(partition_name(run.topic, run.partition), run.job, when, escape(run.error or ""))
     console.print(table)
 
 
@@ -142,11 +144,6 @@ def _table(title: str, *right: str) -> Table:
     for column in right:
         table.add_column(column, justify="right", no_wrap=True)
     return table
-
-
-def _name(topic: str, partition: int) -> str:
-    """As Kafka writes it: orders-0. What concerns all of a topic has its name alone."""
-    return topic if partition == WHOLE_TOPIC else f"{topic}-{partition}"
 
 
 def _change(before: str, after: str, arrow: str | None) -> str:

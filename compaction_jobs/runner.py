@@ -9,12 +9,12 @@ from typing import TypeAlias
 from compaction_jobs.context import Context
 from compaction_jobs.jobs import compaction, merge, offsets, retention, vacuum
 from compaction_jobs.journal import Journal
-from compaction_jobs.outcome import WHOLE_TOPIC, Outcome
+from compaction_jobs.outcome import WHOLE_TOPIC, Outcome, Outcomes, Tell
 from compaction_jobs.surroundings import JOB_NAMES
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.topics import Topic
+from lakelog.topics import Topic, unknown_topic
 
-Job: TypeAlias = Callable[[Context, Sequence[Topic]], Awaitable[list[Outcome]]]
+Job: TypeAlias = Callable[[Context, Sequence[Topic], Tell], Awaitable[None]]
 
 # Those that go over topics; `offsets` is about a table of its own.
 TOPIC_JOBS: dict[str, Job] = {
@@ -26,56 +26,62 @@ TOPIC_JOBS: dict[str, Job] = {
 SPARK_JOBS = frozenset({compaction.NAME, merge.NAME})
 
 
-async def run_job(context: Context, job: str, topic_names: Sequence[str] = ()) -> list[Outcome]:
-    """The outcomes, one for each partition that the job had something to do with. No topics stands for all."""
+async def run_job(
+    context: Context, job: str, topic_names: Sequence[str] = (), outcomes: Outcomes | None = None
+) -> list[Outcome]:
+    """The outcomes, one for each partition that the job had something to do with. No topics stands for all.
+
+    Whoever gives `outcomes` finds them there also if this raises: what was done until then is done, and written down.
+    """
     if job not in JOB_NAMES:
         raise LakelogError(ErrorCode.INVALID_REQUEST, f"there is no job {job!r}; there are {', '.join(JOB_NAMES)}")
+    outcomes = Outcomes() if outcomes is None else outcomes
     started_ms = context.now_ms
-    if job == offsets.NAME:
-        outcomes = [] if topic_names else await offsets.run(context)
-    else:
-        outcomes = await _over_topics(context, job, topic_names)
-    if not context.dry_run:
-        await Journal(context.broker.store, context.broker.clock).write(secrets.token_hex(8), started_ms, outcomes)
-    return outcomes
+    try:
+        if job != offsets.NAME:
+            await _over_topics(context, job, topic_names, outcomes.tell)
+        elif not topic_names:
+            await offsets.run(context, outcomes.tell)
+    finally:
+        if not context.dry_run:
+            journal = Journal(context.broker.store, context.broker.clock)
+            await journal.write(secrets.token_hex(8), started_ms, list(outcomes))
+    return list(outcomes)
 
 
-async def _over_topics(context: Context, job: str, topic_names: Sequence[str]) -> list[Outcome]:
-    topics, unreadable = await open_topics(context, topic_names)
-    outcomes = [
-        Outcome(job=job, topic=name, partition=WHOLE_TOPIC, reason="", error=why) for name, why in unreadable.items()
-    ]
+async def _over_topics(context: Context, job: str, topic_names: Sequence[str], tell: Tell) -> None:
+    topics, missing = await open_topics(context, topic_names)
+    for name, why in missing.items():
+        tell(Outcome(job=job, topic=name, partition=WHOLE_TOPIC, reason="", error=why))
     if job != vacuum.NAME or topic_names:
-        return [*outcomes, *await TOPIC_JOBS[job](context, topics)]
-    deleted = await deleted_topics(context, {*unreadable, *(topic.name for topic in topics)})
-    return [*outcomes, *await vacuum.run(context, [*topics, *deleted]), *await vacuum.run_beside_topics(context)]
+        await TOPIC_JOBS[job](context, topics, tell)
+        return
+    deleted = await deleted_topics(context, {*missing, *(topic.name for topic in topics)})
+    await vacuum.run(context, [*topics, *deleted], tell)
+    await vacuum.run_beside_topics(context, tell)
 
 
-async def open_topics(context: Context, names: Sequence[str]) -> tuple[list[Topic], dict[str, str]]:
-    """The topics as they are now, and why others can't be had. One that was named and is not there is an error."""
-    found: list[Topic] = []
-    unreadable: dict[str, str] = {}
+async def open_topics(context: Context, names: Sequence[str] = ()) -> tuple[list[Topic], dict[str, str]]:
+    """The topics of these names as they are now, or all of them, and why others can't be had.
+
+    Among the others is one that was named and is not there, unless the context has it that it need not be.
+    """
     broker = context.broker
-    for name in names or await broker.admin.list_topics(internal=True):
-        try:
-            topic = await broker.topics.get(name, max_age_ms=0)
-        except LakelogError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                if names:
-                    raise
-            else:
-                unreadable[name] = error.message
-            continue
+    found = await broker.admin.survey(names or await broker.admin.folders(internal=True), max_age_ms=0)
+    for topic in found.topics:
         # Nobody appends here, so nothing else would let go of producers that fell silent.
         topic.state.producers.forget_before(context.now_ms - broker.settings.producer_expiration_ms)
-        found.append(topic)
-    return found, unreadable
+    missing = {name: error.message for name, error in found.unreadable.items()}
+    if not context.if_exists:
+        there = {*missing, *(topic.name for topic in found.topics)}
+        missing |= {name: unknown_topic(name).message for name in names if name not in there}
+    return found.topics, missing
 
 
 async def deleted_topics(context: Context, others: Collection[str]) -> list[Topic]:
     """Those whose folders say that they were deleted, be it that all of their files are gone or not."""
     found: list[Topic] = []
-    for folder in await context.broker.store.folders():
+    for folder in await context.broker.admin.folders(internal=True):
         if folder in others:
             continue
         try:

@@ -19,6 +19,7 @@ from compaction_jobs.commits import FAILURES, told
 from compaction_jobs.context import Context
 from compaction_jobs.due import partition_status
 from compaction_jobs.jobs import offsets, retention, vacuum
+from compaction_jobs.outcome import Outcomes, partition_name
 from compaction_jobs.runner import SPARK_JOBS, open_topics, run_job
 from compaction_jobs.surroundings import options_variable
 
@@ -78,12 +79,16 @@ async def run_due(context: Context, due: Due, *, with_clocked: bool) -> None:
     jobs = [retention.NAME] if retention.NAME in due else []
     for job in [*jobs, *(CLOCKED_JOBS if with_clocked else ())]:
         _tell(job, due.get(job, {}))
+        outcomes = Outcomes()
         try:
-            await run_job(context, job)
+            await run_job(context, job, outcomes=outcomes)
         except FAILURES as error:
             log.warning("%s was put off: %s", job, told(error))
         except Exception:
             log.exception("%s failed", job)
+        for each in outcomes:
+            if each.error is not None:
+                log.warning("%s of %s failed: %s", job, partition_name(each.topic, each.partition), each.error)
 
 
 class SparkBeside:
@@ -126,7 +131,7 @@ class SparkBeside:
 
 
 async def due_jobs(context: Context) -> Due:
-    topics, _ = await open_topics(context, ())
+    topics, _ = await open_topics(context)  # those that can't be read are told by the jobs that meet them
     found: Due = {}
     for topic in topics:
         for number in range(len(topic.state.partitions)):
@@ -142,7 +147,8 @@ def _tell(job: str, topics: dict[str, str]) -> None:
 
 async def _spark_application(context: Context, jobs: Sequence[str], topics: Sequence[str]) -> bool:
     """Whether it did all that it was to do."""
-    command = [sys.executable, "-m", "compaction_jobs", "run", *jobs, "--warehouse", context.url]
+    # A topic may be deleted until its turn comes: no reason to leave the others alone for a while.
+    command = [sys.executable, "-m", "compaction_jobs", "run", *jobs, "--if-exists", "--warehouse", context.url]
     for topic in topics:
         command += ["--topic", topic]
     if context.io_bytes_per_second:

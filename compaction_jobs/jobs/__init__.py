@@ -1,1 +1,1 @@
-"""What each job does, one module each: `run` takes the context and topics, and returns what became of partitions."""
+"""What each job does, one module each: `run` takes the context and topics, and tells what became of each partition."""

@@ -15,7 +15,7 @@ from compaction_jobs.context import Context
 from compaction_jobs.dirtiness import Dirtiness, dirtiness
 from compaction_jobs.halving import in_halves
 from compaction_jobs.lease import Lease
-from compaction_jobs.outcome import Amount, Outcome, brief
+from compaction_jobs.outcome import Amount, Outcome, Tell, brief
 from compaction_jobs.rewriting import Rewrite, Source, Written
 from compaction_jobs.runs import Run, plan_runs
 from compaction_jobs.sealed import total_bytes
@@ -32,6 +32,8 @@ NAME = "compaction"
 BATCH_BYTES = 8 * 1024**3
 # The leader may merge files that a job has just read. Then the job takes the partition up again.
 ATTEMPTS = 4
+# Of a partition that another job has just rewritten, or the leader, who may merge again what only age has sealed.
+OVERTAKEN = "another writer was faster; what is left to do the next run takes up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +67,41 @@ def plan(topic: Topic, now_ms: int, *, force: bool = False, rolled_only: bool = 
     return units
 
 
-async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+async def run(context: Context, topics: Sequence[Topic], tell: Tell) -> None:
     units = [unit for topic in topics for unit in plan(topic, context.now_ms, force=context.force)]
     if context.dry_run:
-        return [_outcome(unit) for unit in units]
-    outcomes: list[Outcome] = []
-    context.progress.begin("compaction", len(units))
+        for unit in units:
+            tell(_outcome(unit))
+        return
+
+    def done(outcome: Outcome) -> None:
+        tell(outcome)
+        context.progress.advance()
+
+    context.progress.begin(NAME, len(units))
     for _ in range(ATTEMPTS):
         overtaken: list[Unit] = []
         for batch in _batches(units):
-            for unit, outcome in await _compact(context, batch):
-                if outcome is None:
-                    overtaken.append(unit)
-                else:
-                    outcomes.append(outcome)
-            context.progress.advance(len(outcomes))
-        if not overtaken:
-            return outcomes
-        units = [again for unit in overtaken if (again := _again(context, unit)) is not None]
-    told = "other writers merge its files faster than they are compacted; the next run takes it up"
-    return [*outcomes, *(_outcome(unit, error=told) for unit in units)]
+            overtaken += await _compact(context, batch, done)
+        units = []
+        for unit in overtaken:
+            again = _again(context, unit)
+            if again is None:
+                done(_outcome(unit, reason=OVERTAKEN))
+            else:
+                units.append(again)
+        if not units:
+            return
+    for unit in units:
+        done(
+            _outcome(
+                unit, error="other writers merge its files faster than they are compacted; the next run takes it up"
+            )
+        )
 
 
 def _again(context: Context, unit: Unit) -> Unit | None:
-    """The partition as it is now, if it is still due: another run may have compacted it meanwhile."""
+    """The partition as it is now, if something is due that no leader can get in the way of any more."""
     if not unit.topic.state.exists:
         return None
     planned = plan(unit.topic, context.now_ms, force=context.force, rolled_only=True)
@@ -110,21 +123,25 @@ def _batches(units: Sequence[Unit]) -> Iterator[list[Unit]]:
         yield batch
 
 
-async def _compact(context: Context, units: Sequence[Unit]) -> list[tuple[Unit, Outcome | None]]:
-    """What became of each; None for a unit that another writer was faster with."""
+async def _compact(context: Context, units: Sequence[Unit], tell: Tell) -> list[Unit]:
+    """Those that another writer was faster with. What became of the others is told."""
+    overtaken: list[Unit] = []
 
-    async def commit(
-        unit: Unit, written: Sequence[tuple[Run, Written]], lease: Lease, seconds: float
-    ) -> tuple[Unit, Outcome | None]:
-        return unit, await _commit(context, unit, written, lease, seconds)
+    async def commit(unit: Unit, written: Sequence[tuple[Run, Written]], lease: Lease, seconds: float) -> None:
+        outcome = await _commit(context, unit, written, lease, seconds)
+        if outcome is None:
+            overtaken.append(unit)
+        else:
+            tell(outcome)
 
-    return await in_halves(
+    await in_halves(
         context,
         units,
         lambda session, some, unique: _write(session, context, some, unique),
         commit,
-        lambda unit, error, seconds: (unit, _outcome(unit, seconds=seconds, error=error)),
+        lambda unit, error, seconds: tell(_outcome(unit, seconds=seconds, error=error)),
     )
+    return overtaken
 
 
 def _write(
@@ -214,6 +231,7 @@ def _outcome(
     removed: Sequence[Segment] | None = None,
     written: Sequence[Segment] | None = None,
     *,
+    reason: str | None = None,
     seconds: float = 0.0,
     error: str | None = None,
 ) -> Outcome:
@@ -223,7 +241,7 @@ def _outcome(
         job=NAME,
         topic=unit.topic.name,
         partition=unit.partition,
-        reason=unit.found.due or "asked for",
+        reason=reason or unit.found.due or "asked for",
         before=before,
         after=before if written is None else Amount.of(written),
         cleaned_up_to=unit.found.end_offset if written is not None else None,

@@ -13,7 +13,7 @@ from compaction_jobs.commits import FAILURES, Replacement, replace
 from compaction_jobs.context import Context
 from compaction_jobs.halving import in_halves
 from compaction_jobs.lease import Lease
-from compaction_jobs.outcome import Amount, Outcome, brief
+from compaction_jobs.outcome import Amount, Outcome, Tell, brief
 from compaction_jobs.packing import pack_small
 from compaction_jobs.rewriting import Rewrite, Source, Written
 from compaction_jobs.sealed import sealed
@@ -43,7 +43,7 @@ def plan(topic: Topic, partition: int, now_ms: int) -> list[tuple[Segment, ...]]
     return pack_small(below, state.config.segment_bytes, state.cleaned_up_to(partition))
 
 
-async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+async def run(context: Context, topics: Sequence[Topic], tell: Tell) -> None:
     packs = [
         Pack(topic, number, segments)
         for topic in topics
@@ -51,15 +51,14 @@ async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
         for segments in plan(topic, number, context.now_ms)
     ]
     if context.dry_run:
-        return _by_partition([_outcome(pack, Amount.of(pack.segments)) for pack in packs])
+        for pack in packs:
+            tell(_outcome(pack, Amount.of(pack.segments)))
+        return
     context.progress.begin(NAME, len(packs))
-    outcomes: list[Outcome] = []
     while packs:
         count = _fitting(packs)
-        outcomes += await _merge(context, packs[:count])
+        await _merge(context, packs[:count], tell)
         packs = packs[count:]
-        context.progress.advance(len(outcomes))
-    return _by_partition(outcomes)
 
 
 def _fitting(packs: Sequence[Pack]) -> int:
@@ -71,13 +70,20 @@ def _fitting(packs: Sequence[Pack]) -> int:
     return len(packs)
 
 
-async def _merge(context: Context, packs: Sequence[Pack]) -> list[Outcome]:
-    return await in_halves(
+async def _merge(context: Context, packs: Sequence[Pack], tell: Tell) -> None:
+    def done(outcome: Outcome) -> None:
+        tell(outcome)
+        context.progress.advance()
+
+    async def commit(pack: Pack, file: Written, lease: Lease, seconds: float) -> None:
+        done(await _commit(context, pack, file, lease, seconds))
+
+    await in_halves(
         context,
         packs,
         lambda session, some, unique: _write(session, context, some, unique),
-        lambda pack, file, lease, seconds: _commit(context, pack, file, lease, seconds),
-        lambda pack, error, seconds: _outcome(pack, Amount.of(pack.segments), seconds=seconds, error=error),
+        commit,
+        lambda pack, error, seconds: done(_outcome(pack, Amount.of(pack.segments), seconds=seconds, error=error)),
     )
 
 
@@ -133,27 +139,4 @@ def _outcome(
         after=after,
         seconds=seconds,
         error=error,
-    )
-
-
-def _by_partition(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """One for each partition, out of one for each file."""
-    together: dict[tuple[str, int], Outcome] = {}
-    for each in outcomes:
-        place = (each.topic, each.partition)
-        so_far = together.get(place)
-        together[place] = each if so_far is None else _sum(so_far, each)
-    return list(together.values())
-
-
-def _sum(a: Outcome, b: Outcome) -> Outcome:
-    return Outcome(
-        job=NAME,
-        topic=a.topic,
-        partition=a.partition,
-        reason=a.reason if a.reason == b.reason else f"{a.reason}; {b.reason}",
-        before=a.before + b.before,
-        after=a.after + b.after,
-        seconds=max(a.seconds, b.seconds),
-        error=a.error or b.error,
     )

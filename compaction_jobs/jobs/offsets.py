@@ -9,7 +9,7 @@ from __future__ import annotations
 from compaction_jobs.commits import FAILURES
 from compaction_jobs.context import Context
 from compaction_jobs.due import PartitionStatus
-from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome, brief
+from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome, Tell, brief
 from consumer_groups import offset_table
 from consumer_groups.group_settings import GroupSettings
 from consumer_groups.offset_compaction import OffsetsCompacted, compact_offsets
@@ -17,7 +17,7 @@ from consumer_groups.offset_compaction import OffsetsCompacted, compact_offsets
 NAME = "offsets"
 
 
-async def run(context: Context) -> list[Outcome]:
+async def run(context: Context, tell: Tell) -> None:
     clock = context.broker.clock
     started_ms = clock.monotonic_ms()
     done, error = OffsetsCompacted(), None
@@ -26,20 +26,19 @@ async def run(context: Context) -> list[Outcome]:
     except FAILURES as failure:
         error = brief(failure)
     before, after = _amounts(done)
-    if before == after and error is None:
-        return []
-    return [
-        Outcome(
-            job=NAME,
-            topic=offset_table.NAME,
-            partition=WHOLE_TOPIC,
-            reason=_reason(done),
-            before=before,
-            after=after,
-            seconds=(clock.monotonic_ms() - started_ms) / 1000,
-            error=error,
+    if before != after or error is not None:
+        tell(
+            Outcome(
+                job=NAME,
+                topic=offset_table.NAME,
+                partition=WHOLE_TOPIC,
+                reason=_reason(done),
+                before=before,
+                after=after,
+                seconds=(clock.monotonic_ms() - started_ms) / 1000,
+                error=error,
+            )
         )
-    ]
 
 
 async def status(context: Context) -> list[PartitionStatus]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from compaction_jobs.commits import FAILURES
 from compaction_jobs.context import Context
-from compaction_jobs.outcome import Amount, Outcome, brief
+from compaction_jobs.outcome import Amount, Outcome, Tell, brief
 from compaction_jobs.retention import Expiry, plan_retention
 from lakelog.delta import drafts
 from lakelog.delta.table import Stale
@@ -25,16 +25,14 @@ def plan(topic: Topic, partition: int, now_ms: int) -> Expiry | None:
     return plan_retention(state.segments, state.log_start_offset, topic.state.config, now_ms)
 
 
-async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+async def run(context: Context, topics: Sequence[Topic], tell: Tell) -> None:
     partitions = [(topic, number) for topic in topics for number in range(len(topic.state.partitions))]
     context.progress.begin(NAME, len(partitions))
-    outcomes: list[Outcome] = []
-    for done, (topic, number) in enumerate(partitions, start=1):
+    for topic, number in partitions:
         outcome = await _expire(context, topic, number)
         if outcome is not None:
-            outcomes.append(outcome)
-        context.progress.advance(done)
-    return outcomes
+            tell(outcome)
+        context.progress.advance()
 
 
 async def _expire(context: Context, topic: Topic, partition: int) -> Outcome | None:

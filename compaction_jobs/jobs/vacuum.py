@@ -17,7 +17,7 @@ from compaction_jobs.commits import FAILURES
 from compaction_jobs.context import Context
 from compaction_jobs.lease import leases
 from compaction_jobs.orphans import dispensable
-from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome, brief
+from compaction_jobs.outcome import WHOLE_TOPIC, Amount, Outcome, Tell, brief
 from lakelog.delta.store import StoredFile
 from lakelog.spark import staging
 from lakelog.topics import Topic
@@ -27,22 +27,20 @@ LOG_FOLDER = "_delta_log/"
 _DATA_FILE = re.compile(r"partition=(\d+)/[^/]+\.parquet")
 
 
-async def run(context: Context, topics: Sequence[Topic]) -> list[Outcome]:
+async def run(context: Context, topics: Sequence[Topic], tell: Tell) -> None:
     context.progress.begin(NAME, len(topics))
-    outcomes: list[Outcome] = []
-    for done, topic in enumerate(topics, start=1):
+    for topic in topics:
         try:
-            outcomes += await _vacuum(context, topic)
+            await _vacuum(context, topic, tell)
         except FAILURES as error:
-            outcomes.append(_whole_folder(topic.name, "", (), (), error=brief(error)))
-        context.progress.advance(done)
+            tell(_whole_folder(topic.name, "", (), (), error=brief(error)))
+        context.progress.advance()
     if not context.dry_run:
         _, void = await leases(context.broker.store, context.now_ms)
         await context.broker.store.delete(void)
-    return outcomes
 
 
-async def run_beside_topics(context: Context) -> list[Outcome]:
+async def run_beside_topics(context: Context, tell: Tell) -> None:
     """What writes of Spark have staged and will never append."""
     started_ms = context.broker.clock.monotonic_ms()
     try:
@@ -50,12 +48,14 @@ async def run_beside_topics(context: Context) -> list[Outcome]:
         if not context.dry_run:
             await context.broker.store.delete([file.path for file in files])
     except FAILURES as error:
-        return [_whole_folder(staging.FOLDER, "", (), (), error=brief(error))]
+        tell(_whole_folder(staging.FOLDER, "", (), (), error=brief(error)))
+        return
     seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
-    return [_whole_folder(staging.FOLDER, "writes that never ended", files, (), seconds)] if files else []
+    if files:
+        tell(_whole_folder(staging.FOLDER, "writes that never ended", files, (), seconds))
 
 
-async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
+async def _vacuum(context: Context, topic: Topic, tell: Tell) -> None:
     started_ms = context.broker.clock.monotonic_ms()
     store = context.broker.store
     inside = topic.table.path("")
@@ -73,27 +73,27 @@ async def _vacuum(context: Context, topic: Topic) -> list[Outcome]:
     if not context.dry_run:
         await store.delete([topic.table.path(file.path) for file in doomed] + [file.path for file in unfinished])
     seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
-    outcomes = [
-        Outcome(
-            job=NAME,
-            topic=topic.name,
-            partition=partition,
-            reason="files out of the table",
-            before=_amount(files),
-            after=_amount([file for file in files if file not in gone]),
-            seconds=seconds,
-        )
-        for partition, files in _by_partition(data).items()
-        if not gone.isdisjoint(files)
-    ]
+    for partition, files in _by_partition(data).items():
+        if not gone.isdisjoint(files):
+            left = [file for file in files if file not in gone]
+            tell(
+                Outcome(
+                    job=NAME,
+                    topic=topic.name,
+                    partition=partition,
+                    reason="files out of the table",
+                    before=_amount(files),
+                    after=_amount(left),
+                    seconds=seconds,
+                )
+            )
     if unfinished:
-        outcomes.append(_whole_folder(topic.name, "unfinished files", unfinished, (), seconds))
+        tell(_whole_folder(topic.name, "unfinished files", unfinished, (), seconds))
     log = [file for file in present if file.path.startswith(LOG_FOLDER)]
     if not context.dry_run and await _clean_log(context, topic, log):
-        left = await store.files(topic.table.path(LOG_FOLDER.rstrip("/")))
+        kept = await store.files(topic.table.path(LOG_FOLDER.rstrip("/")))
         seconds = (context.broker.clock.monotonic_ms() - started_ms) / 1000
-        outcomes.append(_whole_folder(topic.name, "old commits", log, left, seconds))
-    return outcomes
+        tell(_whole_folder(topic.name, "old commits", log, kept, seconds))
 
 
 async def _clean_log(context: Context, topic: Topic, log: Sequence[StoredFile]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakelog.config import TopicConfig
 from lakelog.delta import drafts
@@ -35,6 +35,16 @@ OPENED_AT_ONCE = 32
 NAMES_LOOK_INTERVAL_MS = 1_000
 LISTED_AGE_MS = 1_000  # how old a topic may be in a listing
 HIGH_WATERMARK = -1  # delete-records: everything there is
+# What opening a folder says that holds no topic, be it that its name can't be one.
+_NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The topics under some names, open, and why others can't be had. What is no topic is in neither."""
+
+    topics: list[Topic]
+    unreadable: dict[str, LakelogError]
 
 
 async def _nobody(name: str, partitions: int) -> None:
@@ -214,34 +224,49 @@ class Admin:
             raise storage_error(error, "the change could not be made") from error
 
     async def all_topics(self, *, internal: bool = False) -> list[Topic]:
-        """All topics in the warehouse, open. What else lies there is passed over."""
-        return await self._open([name for name in await self._folders() if internal or not is_internal(name)])
+        """All topics in the warehouse, open. What else lies there is passed over, and so is a topic that is unfit."""
+        return await self._readable(await self.folders(internal=internal))
 
-    async def _folders(self) -> list[str]:
+    async def folders(self, *, internal: bool = False) -> list[str]:
+        """The names of the folders in the warehouse: of topics, and of what else lies there."""
         try:
-            return await self._topics.store.folders()
+            found = await self._topics.store.folders()
         except (StoreUnavailable, StoreRefused) as error:
             raise storage_error(error, "listing the warehouse") from error
+        return [name for name in found if internal or not is_internal(name)]
 
-    async def _open(self, folders: Iterable[str]) -> list[Topic]:
-        """Those of the folders that are topics."""
+    async def survey(self, names: Iterable[str], *, max_age_ms: float) -> Survey:
+        """Open the topics among the names, as they were at most `max_age_ms` ago. One that fails stops no other."""
         turns = asyncio.Semaphore(OPENED_AT_ONCE)
+        found = Survey([], {})
 
-        async def look(name: str) -> Topic | None:
+        async def look(name: str) -> Topic | LakelogError:
             async with turns:
                 try:
-                    return await self._topics.get(name, max_age_ms=LISTED_AGE_MS)
+                    return await self._topics.get(name, max_age_ms=max_age_ms)
                 except LakelogError as error:
-                    if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                        raise
-                    return None  # not a topic, or not a name for one
+                    return error
 
-        return [topic for topic in await asyncio.gather(*map(look, folders)) if topic is not None]
+        names = list(names)
+        for name, outcome in zip(names, await asyncio.gather(*map(look, names)), strict=True):
+            if isinstance(outcome, Topic):
+                found.topics.append(outcome)
+            elif outcome.code not in _NO_TOPIC:
+                found.unreadable[name] = outcome
+        return found
+
+    async def _readable(self, folders: Iterable[str]) -> list[Topic]:
+        found = await self.survey(folders, max_age_ms=LISTED_AGE_MS)
+        for error in found.unreadable.values():
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise error
+        return found.topics
 
     async def _refuse_collision(self, name: str) -> None:
         if "." not in name and "_" not in name:
             return
-        for other in await self._open([folder for folder in await self._folders() if collides(name, folder)]):
+        folders = await self.folders(internal=True)
+        for other in await self._readable([folder for folder in folders if collides(name, folder)]):
             raise LakelogError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"{name!r} collides with {other.name!r}: '.' and '_' are the same in metric names",

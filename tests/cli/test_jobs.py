@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from typer.testing import Result
 
-from compaction_jobs import runner
+from compaction_jobs import runner, scheduler
+from compaction_jobs.application import Ended
+from compaction_jobs.context import Context
 from compaction_jobs.lease import Lease
+from compaction_jobs.outcome import Amount, Outcome, Tell
+from compaction_jobs.report import ProgressBar
 from lakelog.broker import Broker
 from lakelog.delta.store import StoreUnavailable
 from tests.cli.conftest import invoke
@@ -81,3 +86,80 @@ def test_a_fault_of_one_job_does_not_keep_the_others(
     assert done.exit_code == 1
     assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a fault of ours"] * 2
     assert not orphan.exists()
+
+
+def test_what_a_job_did_before_it_stopped_is_shown(
+    orphan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(context: Context, topics: object, tell: Tell) -> NoReturn:
+        tell(Outcome(job="merge", topic=TOPIC, partition=0, reason="small files", before=Amount(7, 70, 70)))
+        raise StoreUnavailable("connection reset")
+
+    monkeypatch.setitem(runner.TOPIC_JOBS, "merge", fails)
+    done = invoke("", "jobs", "run", "merge", "--warehouse", str(tmp_path))
+    assert done.exit_code == 1
+    assert done.stderr == "lakelog: merge: the store failed: connection reset\n"
+    assert f"{TOPIC}-0: small files" in done.stdout
+
+
+def test_a_topic_that_goes_before_its_turn_does_not_fail_what_the_schedule_starts(
+    orphan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    async def application(command: Sequence[str], environment: Mapping[str, str], **_: Any) -> Ended:
+        begun.extend(command[command.index("run") :])
+        return Ended(0, "")
+
+    async def start() -> None:
+        async with Broker.open(str(tmp_path), COLD) as broker:
+            context = Context(broker, str(tmp_path))
+            assert await scheduler._spark_application(context, ["compaction", "merge"], ["gone"])
+
+    monkeypatch.setattr(scheduler, "run_application", application)
+    asyncio.run(start())
+    done = invoke("", "jobs", *begun)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == "compaction: nothing to do\nmerge: nothing to do\n"
+    named = [word for word in begun if word != "--if-exists"]
+    done = invoke("", "jobs", *named)
+    assert done.exit_code == 1
+    assert "gone failed: there is no topic 'gone'" in done.stdout
+
+
+def test_status_tells_what_is_due_what_waits_and_what_can_not_be_read(tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with Broker.open(str(tmp_path), COLD) as broker:
+            await broker.admin.create_topic("small", 1, {"segment.ms": "1"})
+            await broker.admin.create_topic("waits", 1, {"retention.ms": "1", "segment.ms": "3600000"})
+            await broker.admin.create_topic("unfit", 1)
+            for topic in ("small", "waits"):
+                for _ in range(8):
+                    await append(broker, topic, records(["a"], timestamps_ms=[time.time_ns() // 1_000_000 - 60_000]))
+
+    asyncio.run(fill())
+    (tmp_path / "unfit" / "_delta_log" / f"{1:020d}.json").write_bytes(b"not JSON")
+    done = invoke("", "jobs", "status", "--warehouse", str(tmp_path))
+    assert done.exit_code == 1
+    assert done.stderr.startswith("lakelog: unfit: the log of 'unfit' is not Delta's: ")
+    lines = done.stdout.splitlines()
+    assert "merge of small-0 is due: 8 small files" in lines
+    assert "waits-0: 8 files are past retention.ms but not yet past segment.ms (3600000), so still active" in lines
+
+
+def test_a_progress_bar_shows_on_a_terminal_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown() -> str:
+        with ProgressBar() as bar:
+            bar.begin("merge", 4)
+            bar.advance()
+            bar.detail("3 of 7 tasks of Spark")
+        return capsys.readouterr().err
+
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert shown() == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    assert all(part in shown() for part in ("merge", "1/4", "3 of 7 tasks of Spark"))

@@ -432,8 +432,12 @@ async def test_spark_works_beside_the_rounds_and_one_at_a_time(
     assert isinstance(ended[2], asyncio.CancelledError), "the application ends with the scheduler"
 
 
-async def test_what_does_not_exist_is_told(broker: Broker, warehouse: Warehouse) -> None:
-    with pytest.raises(LakelogError, match="no topic 'nowhere'"):
-        await run("retention", broker, warehouse, "nowhere")
+async def test_what_does_not_exist_is_told_and_keeps_nobody(broker: Broker, warehouse: Warehouse) -> None:
+    await broker.admin.create_topic(TOPIC, 1, {**SEALED, "retention.bytes": "0"})
+    await append_each(broker, TOPIC, [PADDING])
+    planned = await run("retention", broker, warehouse, "nowhere", TOPIC, dry_run=True)
+    assert [(each.topic, each.error) for each in planned] == [("nowhere", "there is no topic 'nowhere'"), (TOPIC, None)]
+    (done,) = await run("retention", broker, warehouse, "nowhere", TOPIC, if_exists=True)
+    assert (done.topic, done.error) == (TOPIC, None)
     with pytest.raises(LakelogError, match="no job 'sweep'"):
         await run("sweep", broker, warehouse)

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from compaction_jobs.context import Context
+from compaction_jobs.context import Context, Progress
 from compaction_jobs.jobs import compaction, merge
 from compaction_jobs.journal import Journal
-from compaction_jobs.outcome import Outcome
+from compaction_jobs.lease import Lease
+from compaction_jobs.outcome import Outcome, Outcomes
 from compaction_jobs.rewriting import Written
 from compaction_jobs.runner import run_job
 from lakelog.broker import Broker
-from lakelog.errors import LakelogError
+from lakelog.delta.store import StoreUnavailable
+from lakelog.errors import ErrorCode, LakelogError
 from tests.conftest import OpenBroker, Warehouse
 from tests.contract.records import COLD, MovedClock, append, records
 
@@ -95,6 +97,65 @@ async def test_a_compaction_that_fails_on_spark_is_done_again_in_halves(
     assert tried == [list(TOPICS), ["bad", "fine"], ["good", "well"], ["good"], ["well"]]
     assert outcomes["well"].error == "a task ran out of memory"
     assert outcomes["good"].error == "written on Spark"
+
+
+class CountedProgress(Progress):
+    def __init__(self) -> None:
+        self.total = self.done = 0
+
+    def begin(self, what: str, total: int) -> None:
+        self.total = total
+
+    def advance(self) -> None:
+        self.done += 1
+
+
+@pytest.mark.usefixtures("without_spark")
+@pytest.mark.parametrize("job", [merge, compaction])
+@pytest.mark.parametrize("what", ["Spark", "the store"])
+async def test_what_was_done_before_a_job_stops_is_told_and_written_down(
+    due: Broker, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, job: Any, what: str
+) -> None:
+    begun = iter(range(len(TOPICS)))
+    enter = Lease.__aenter__
+
+    async def fails_the_third_time(self: Lease) -> Lease:
+        if next(begun) == 2 and what == "the store":
+            raise StoreUnavailable("the store is away")
+        return await enter(self)
+
+    def write(session: None, context: Context, units: Sequence[Any], unique: str) -> list[Any]:
+        if names_of(units) == ["good"]:
+            raise LakelogError(ErrorCode.UNKNOWN_SERVER_ERROR, "Spark is away")
+        failed = Written(error="written")
+        return [failed if job is merge else [(None, failed)] for _ in units]
+
+    monkeypatch.setattr(Lease, "__aenter__", fails_the_third_time)
+    monkeypatch.setattr(job, "BATCH_BYTES", 0)  # each partition is a batch of its own
+    monkeypatch.setattr(job, "_write", write)
+    monkeypatch.setattr(compaction, "_error", lambda run, written: written.error)
+    outcomes, progress = Outcomes(), CountedProgress()
+    context = Context(due, warehouse.url, warehouse.options, progress=progress)
+    with pytest.raises((LakelogError, StoreUnavailable), match=f"{what} is away"):
+        await run_job(context, job.NAME, outcomes=outcomes)
+    assert [(each.topic, each.error) for each in outcomes] == [("bad", "written"), ("fine", "written")]
+    assert {topic for _, topic, _ in await Journal(due.store, due.clock).last_runs()} == {"bad", "fine"}
+    assert (progress.done, progress.total) == (2, len(TOPICS))
+
+
+@pytest.mark.usefixtures("without_spark")
+async def test_a_compaction_that_is_overtaken_says_so(
+    due: Broker, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where only age has sealed the files, the next run takes them up: the leader may still be merging them."""
+
+    async def overtaken(*_: object) -> None: ...
+
+    monkeypatch.setattr(compaction, "_write", lambda session, context, units, unique: [[] for _ in units])
+    monkeypatch.setattr(compaction, "replace", overtaken)
+    outcomes = await run("compaction", due, warehouse)
+    assert {each.reason for each in outcomes.values()} == {compaction.OVERTAKEN}
+    assert all(each.before == each.after and each.error is None for each in outcomes.values())
 
 
 class DeadSession:

@@ -55,25 +55,16 @@ class Warehouse:
             case Subscribe(topics):
                 names = list(topics)
             case SubscribePattern(pattern):
-                listed = await self._broker.admin.list_topics()
-                names = [name for name in listed if re.fullmatch(pattern, name)]
+                names = [name for name in await self._broker.admin.folders() if re.fullmatch(pattern, name)]
             case Assign(partitions):
                 names = [name for name, _ in partitions]
-        found = await asyncio.gather(*(self._topic(name) for name in names))
-        views = {topic.name: view_of(topic) for topic in found if topic is not None}
+        found = await self._broker.admin.survey(names, max_age_ms=0)
+        for name, error in found.unreadable.items():
+            raise LakelogError(error.code, f"topic {name!r} can't be read: {error.message}") from error
+        views = {topic.name: view_of(topic) for topic in found.topics}
         if isinstance(subscription, Assign):
             return {name: _assigned(views[name], numbers) for name, numbers in subscription.partitions if name in views}
         return views
-
-    async def _topic(self, name: str) -> Topic | None:
-        try:
-            topic = await self._broker.topics.get(name, max_age_ms=0)
-            topic.require()
-            return topic
-        except LakelogError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return None
-            raise
 
 
 def check_is_there(address: Address) -> None:
