@@ -12,7 +12,7 @@ import yaml
 
 from compaction_jobs.surroundings import JOB_NAMES
 from ingest_api.app import create_app
-from ingest_api.settings import load_settings
+from ingest_api.settings import LoadedSettings, load_settings
 from tests.deploy.tools import DEPLOY, ROOT, program, refusal_of, said_by
 
 CHART = DEPLOY / "helm" / "lakelog"
@@ -43,8 +43,8 @@ def flags(values: dict[str, str]) -> list[str]:
     return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
 
 
-def rendered(values: dict[str, str]) -> list[Manifest]:
-    text = said_by(helm("template", "shop", str(CHART), "--kube-version", KUBERNETES, *flags(values)))
+def rendered(values: dict[str, str], release: str = "shop") -> list[Manifest]:
+    text = said_by(helm("template", release, str(CHART), "--kube-version", KUBERNETES, *flags(values)))
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 
@@ -70,6 +70,25 @@ def gateway(manifests: list[Manifest]) -> Manifest:
     (container,) = one(manifests, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     assert isinstance(container, dict)
     return container
+
+
+def settings_of(manifests: list[Manifest], folder: Path) -> LoadedSettings:
+    """What a gateway makes of its environment and of the settings' file that is mounted into it."""
+    container = gateway(manifests)
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    references = {each["configMapRef"]["name"] for each in container["envFrom"] if "configMapRef" in each}
+    for name in references:
+        environment |= named(manifests, "ConfigMap", name)["data"]
+    (volume,) = (
+        each
+        for each in one(manifests, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
+        if each["name"] == "settings"
+    )
+    file = folder / "lakelog.toml"
+    file.write_text(named(manifests, "ConfigMap", volume["configMap"]["name"])["data"][file.name])
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "settings")
+    assert environment.pop("LAKELOG_CONFIG") == f"{mount['mountPath']}/{file.name}"
+    return load_settings({}, environment, file)
 
 
 @pytest.mark.parametrize("values", [EVERYTHING, ON_A_VOLUME], ids=["everything", "on a volume"])
@@ -110,6 +129,32 @@ def test_services_and_budgets_and_monitors_meet_the_gateways() -> None:
         backend = path["backend"]["service"]
         served = named(manifests, "Service", backend["name"])["spec"]["ports"]
         assert backend["port"]["name"] in {port["name"] for port in served}
+
+
+@pytest.mark.parametrize("release", ["streaming-production", "a" * 53, f"{'lakelog-' * 6}x"])
+def test_no_name_is_too_long(release: str) -> None:
+    longest = {"CronJob": 52, "StatefulSet": 52}  # so that their jobs' and pods' names, and labels, fit as well
+    names = {(each["kind"], each["metadata"]["name"]) for each in rendered(EVERYTHING, release)}
+    assert {name for kind, name in names if len(name) > longest.get(kind, 63)} == set()
+    assert len({name for kind, name in names if kind == "CronJob"}) == 2
+    custom = {"jobs.schedules[0].name": "x" * 12, "warehouse": "s3://bucket/topics"}
+    words = helm("template", "shop", str(CHART), "--kube-version", KUBERNETES, *flags(custom))
+    assert "jobs.schedules.0.name" in refusal_of(words).replace("/", ".")
+
+
+@pytest.mark.parametrize(
+    ("values", "public_url"),
+    [
+        ({}, "https://lakelog.example.com"),
+        ({"ingress.tlsSecret": ""}, "http://lakelog.example.com"),
+        ({"settings.public_url": "https://elsewhere.example.com"}, "https://elsewhere.example.com"),
+        ({"settings.public_url": ""}, ""),
+        ({"ingress.enabled": "false"}, ""),
+    ],
+    ids=str,
+)
+def test_links_lead_to_the_ingress(values: dict[str, str], public_url: str, tmp_path: Path) -> None:
+    assert settings_of(rendered({**EVERYTHING, **values}), tmp_path).gateway.public_url == public_url
 
 
 @pytest.mark.parametrize("cluster_id", ["lakelog", "shop"])
@@ -154,25 +199,14 @@ def test_a_gateway_has_time_to_stop() -> None:
 
 @pytest.mark.parametrize("values", [EVERYTHING, ON_A_VOLUME], ids=["everything", "on a volume"])
 def test_a_gateway_takes_the_settings_that_it_is_given(values: dict[str, str], tmp_path: Path) -> None:
-    manifests = rendered({**values, "settings.hot_tail_bytes_max": "268435456", "settings.fsync": "false"})
-    container = gateway(manifests)
-    environment = {each["name"]: each["value"] for each in container["env"]}
-    references = {each["configMapRef"]["name"] for each in container["envFrom"] if "configMapRef" in each}
-    for name in references:
-        environment |= named(manifests, "ConfigMap", name)["data"]
-    (volume,) = (
-        each
-        for each in one(manifests, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
-        if each["name"] == "settings"
-    )
-    file = tmp_path / "lakelog.toml"
-    file.write_text(named(manifests, "ConfigMap", volume["configMap"]["name"])["data"][file.name])
-    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "settings")
-    assert environment.pop("LAKELOG_CONFIG") == f"{mount['mountPath']}/{file.name}"
-    settings = load_settings({}, environment, file)
+    given = {"settings.hot_tail_bytes_max": "268435456", "settings.fsync": "false"}
+    lists = {"settings.cors_origins[0]": "https://a.example", "settings.cors_origins[1]": "https://b.example"}
+    manifests = rendered({**values, **given, **lists})
+    settings = settings_of(manifests, tmp_path)
     assert settings.log.hot_tail_bytes_max == 268435456
+    assert settings.gateway.cors_origins == "https://a.example,https://b.example"
     assert settings.gateway.warehouse == values.get("warehouse", "/data")
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in gateway(manifests)["ports"]}
     assert settings.gateway.http == f"0.0.0.0:{ports['http']}"
     assert settings.gateway.kafka == f"0.0.0.0:{ports['kafka']}"
 
@@ -181,15 +215,15 @@ def test_the_jobs_are_those_of_the_plain_manifests() -> None:
     manifests = rendered(EVERYTHING)
     plain = list(yaml.safe_load_all((DEPLOY / "jobs" / "kubernetes-cronjobs.yaml").read_text()))
 
-    def schedules(found: list[Manifest]) -> set[tuple[str, tuple[str, ...]]]:
+    def schedules(found: list[Manifest]) -> set[tuple[str, str, tuple[str, ...]]]:
         containers = {
             job["spec"]["schedule"]: job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
             for job in of_kind(found, "CronJob")
         }
-        return {(when, tuple(each.get("args") or each["command"])) for when, each in containers.items()}
+        return {(when, each["image"], tuple(each.get("args") or each["command"])) for when, each in containers.items()}
 
     assert schedules(manifests) == schedules(plain)
-    run = {name for _, words in schedules(manifests) for name in words[words.index("run") + 1 :]}
+    run = {name for *_, words in schedules(manifests) for name in words[words.index("run") + 1 :]}
     assert run == set(JOB_NAMES)
 
 

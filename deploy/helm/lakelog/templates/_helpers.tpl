@@ -1,3 +1,4 @@
+{{/* What names of the parts begin with. Of a CronJob's 52 characters this leaves 11 for the schedule's name. */}}
 {{- define "lakelog.name" -}}
 {{- if contains .Chart.Name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
@@ -57,6 +58,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Where Kafka's clients come back to. */}}
 {{- define "lakelog.kafka" -}}
 {{- default (printf "%s-coordinator.%s.svc:%d" (include "lakelog.name" .) .Release.Namespace (int .Values.kafka.port)) .Values.kafka.advertised -}}
+{{- end }}
+
+{{/* Where clients outside find the gateways. */}}
+{{- define "lakelog.publicUrl" -}}
+{{- printf "%s://%s" (ternary "https" "http" (not (empty .Values.ingress.tlsSecret))) .Values.ingress.host -}}
 {{- end }}
 
 {{- define "lakelog.environment" -}}
