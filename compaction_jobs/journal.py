@@ -54,17 +54,20 @@ class LastRun:
 class Journal:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._table = RowTable(store, TABLE, SCHEMA, clock, time_column="started_at", kept_ms=KEPT_MS)
+        self._newest: tuple[tuple[int, int], list[dict[str, Any]]] | None = None
 
     async def write(self, run: str, started_ms: int, outcomes: Sequence[Outcome]) -> None:
         if outcomes:
             await self._table.append([_row(run, started_ms, outcome) for outcome in outcomes])
 
     async def newest(self, count: int) -> list[dict[str, Any]]:
-        """The newest rows, the newest first."""
-        rows = await self._table.read()
-        order = pc.sort_indices(rows, sort_keys=[("started_at", "descending"), ("topic", "ascending")])
-        found: list[dict[str, Any]] = rows.take(order[:count]).to_pylist()
-        return found
+        """The newest rows, the newest first. They are kept, and read again when there are others."""
+        asked = (await self._table.version(), count)
+        if self._newest is None or self._newest[0] != asked:
+            rows = await self._table.read()
+            order = pc.sort_indices(rows, sort_keys=[("started_at", "descending"), ("topic", "ascending")])
+            self._newest = (asked, rows.take(order[:count]).to_pylist())
+        return self._newest[1]
 
     async def last_runs(self) -> dict[tuple[str, str, int], LastRun]:
         """By job, topic and partition."""

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from compaction_jobs.journal import Journal
 from consumer_groups.service import GroupService
 from ingest_api.door import Door
 from ingest_api.errors import HttpError, as_http, error_response, unexpected
@@ -68,6 +69,7 @@ def create_app(settings: LoadedSettings, kafka: socket.socket | None = None) -> 
             metrics.watch(broker, lambda: gateway.bodies.room.bytes, lambda: gateway.replies.room.bytes)
             app.state.gateway = gateway
             app.state.lag_history = lag_history
+            app.state.journal = Journal(broker.store, broker.clock)
             async with gateway.consumers, AsyncExitStack() as listeners:
                 if kafka is not None:
                     await listeners.enter_async_context(KafkaListener(gateway, kafka))

@@ -22,6 +22,7 @@ from ingest_api.ui import rates, schemas
 from ingest_api.ui.lag_history import LagHistory
 from ingest_api.ui.rates import Rates
 from ingest_api.ui.segments import segment_columns
+from lakelog.delta.state import PartitionState
 from lakelog.topics import Topic
 
 RUNS_SHOWN = 500
@@ -35,6 +36,13 @@ router = APIRouter(prefix="/ui/api", tags=["console"])
 async def topics(request: Request) -> Response:
     found = await gateway_of(request).broker.admin.all_topics(internal=True)
     return _json({"topics": [_topic(each, rates_of(request)) for each in found]})
+
+
+@router.get(
+    "/topics/{topic}", summary="A topic in figures", response_class=Response, responses=answered(schemas.TOPIC, JSON)
+)
+async def topic(request: Request, topic: TopicName) -> Response:
+    return _json(_topic(await gateway_of(request).broker.topics.get(topic, max_age_ms=0), rates_of(request)))
 
 
 @router.get(
@@ -106,7 +114,7 @@ async def jobs(request: Request) -> Response:
             due += [{**place, "job": job, "reason": reason} for job, reason in status.due.items()]
             waiting += [{**place, "reason": status.waiting}] if status.waiting else []
             partitions += 1
-    runs = await Journal(broker.store, broker.clock).newest(RUNS_SHOWN)
+    runs = await journal_of(request).newest(RUNS_SHOWN)
     return _json({"due": due, "waiting": waiting, "partitions": partitions, "runs": list(map(_run, runs))})
 
 
@@ -122,6 +130,12 @@ def lags_of(request: Request) -> LagHistory:
     return found
 
 
+def journal_of(request: Request) -> Journal:
+    found = request.app.state.journal
+    assert isinstance(found, Journal)
+    return found
+
+
 def _json(content: Any) -> Response:
     return Response(msgspec.json.encode(content), media_type=JSON, headers={"Cache-Control": "no-store"})
 
@@ -134,7 +148,7 @@ def _topic(topic: Topic, counted: Rates) -> dict[str, Any]:
         "name": topic.name,
         "internal": topic.name.startswith("__"),
         "partitions": len(parts),
-        "records": sum(part.next_offset - part.log_start_offset for part in parts),
+        "records": sum(map(_records, parts)),
         "bytes": sum(part.bytes for part in parts),
         "segments": sum(len(part.segments) for part in parts),
         "max_timestamp_ms": None if newest_us is None else newest_us // 1000,
@@ -143,6 +157,12 @@ def _topic(topic: Topic, counted: Rates) -> dict[str, Any]:
         "retention_bytes": config.retention_bytes,
         "per_second": {flow: history.recent_per_second(counted.interval, flow) for flow in rates.FLOWS},
     }
+
+
+def _records(part: PartitionState) -> int:
+    """Those that are there: in a compacted topic fewer than offsets. The first file may begin before what is served."""
+    start = part.log_start_offset
+    return sum(min(segment.records, max(0, segment.end_offset - start)) for segment in part.segments)
 
 
 async def _group_line(request: Request, group_id: str) -> dict[str, Any]:

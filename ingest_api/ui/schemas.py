@@ -8,23 +8,20 @@ BOOLEAN: Schema = {"type": "boolean"}
 DECIMAL: Schema = {"type": "number"}
 
 _RATES = {"records_in": DECIMAL, "bytes_in": DECIMAL, "records_out": DECIMAL, "bytes_out": DECIMAL}
-TOPICS = an_object(
-    topics=a_list(
-        an_object(
-            name=TEXT,
-            internal=BOOLEAN,
-            partitions=NUMBER,
-            records=NUMBER,
-            bytes=NUMBER,
-            segments=NUMBER,
-            max_timestamp_ms=or_null(NUMBER),
-            cleanup_policy=TEXT,
-            retention_ms=NUMBER,
-            retention_bytes=NUMBER,
-            per_second=an_object(**_RATES),
-        )
-    )
+TOPIC = an_object(
+    name=TEXT,
+    internal=BOOLEAN,
+    partitions=NUMBER,
+    records=NUMBER,
+    bytes=NUMBER,
+    segments=NUMBER,
+    max_timestamp_ms=or_null(NUMBER),
+    cleanup_policy=TEXT,
+    retention_ms=NUMBER,
+    retention_bytes=NUMBER,
+    per_second=an_object(**_RATES),
 )
+TOPICS = an_object(topics=a_list(TOPIC))
 THROUGHPUT = an_object(interval_ms=NUMBER, end_ms=NUMBER, counts=a_map(a_list(NUMBER)))
 SEGMENTS = an_object(
     partitions=a_list(

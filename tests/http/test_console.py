@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,9 @@ from compaction_jobs.journal import Journal
 from compaction_jobs.outcome import Amount, Outcome
 from ingest_api.ui.assets import assets
 from ingest_api.ui.lag_history import LagHistory
+from ingest_api.ui.rates import Rates
 from ingest_api.ui.segments import segment_columns
+from lakelog.clock import SystemClock
 from lakelog.delta.state import CLEANER_APP
 from tests.http.conftest import Served
 from tests.http.requests import create, error_of, send
@@ -70,15 +73,45 @@ async def test_topics_in_figures(served: Served) -> None:
     assert (topic["cleanup_policy"], topic["retention_ms"], topic["internal"]) == ("delete", 1000, False)
     assert topic["bytes"] > 0
     assert topic["max_timestamp_ms"] > 0
+    assert (await served.get("/ui/api/topics/orders")).json() == topic
+    assert error_of(await served.get("/ui/api/topics/none"))[:2] == (404, 40401)
 
 
-async def test_throughput(served: Served) -> None:
-    await send(served, "orders", "a", "b")
-    for path in ("/ui/api/throughput", "/ui/api/throughput?topic=orders", "/ui/api/throughput?topic=none"):
+async def test_records_are_those_that_are_there(served: Served) -> None:
+    async def counted() -> int:
+        records: int = (await served.get("/ui/api/topics/orders")).json()["records"]
+        return records
+
+    await create(served, "orders")
+    await send(served, "orders", "a", "b", "c", "d")
+    await send(served, "orders", "e")
+    # The file stays as long as a record of it is served.
+    assert (await served.post("/admin/topics/orders/delete-records", json={"offsets": {"0": 1}})).status_code == 200
+    assert await counted() == 4
+    part = (await served.gateway.broker.topics.get("orders")).state.partitions[0]
+    part.segments[0] = replace(part.segments[0], records=2)  # as compaction leaves it
+    assert await counted() == 3
+
+
+async def test_throughput(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sums(path: str) -> dict[str, int]:
         body = (await served.get(path)).json()
-        assert set(body["counts"]) == {"records_in", "bytes_in", "records_out", "bytes_out"}
         assert len(set(map(len, body["counts"].values()))) == 1
         assert body["end_ms"] % body["interval_ms"] == 0
+        return {flow: sum(counts) for flow, counts in body["counts"].items()}
+
+    await send(served, "orders", "a", "b")
+    await send(served, "returns", "c")
+    await served.get("/topics/orders/records")
+    # What is under way now is not shown before its interval is over.
+    over = Rates(SystemClock().now_ms).interval + 1
+    monkeypatch.setattr(Rates, "interval", property(lambda _: over))
+    everything, orders = await sums("/ui/api/throughput"), await sums("/ui/api/throughput?topic=orders")
+    assert (everything["records_in"], everything["records_out"]) == (3, 2)
+    assert (orders["records_in"], orders["records_out"]) == (2, 2)
+    assert everything["bytes_in"] > orders["bytes_in"] > 0
+    assert everything["bytes_out"] == orders["bytes_out"] > 0
+    assert set((await sums("/ui/api/throughput?topic=none")).values()) == {0}
 
 
 async def test_files_as_columns(served: Served) -> None:
@@ -155,3 +188,28 @@ async def test_jobs(served: Served) -> None:
     assert [(each["topic"], each["partition"], each["job"]) for each in body["due"]] == [("old", 0, "retention")]
     assert [(each["run"], each["started_at_ms"]) for each in body["runs"]] == [("second", 2000), ("first", 1000)]
     assert (body["runs"][0]["bytes_before"], body["runs"][0]["bytes_after"], body["partitions"]) == (90, 50, 1)
+
+
+async def test_runs_are_read_again_only_when_there_are_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = served.gateway.broker
+    outcome = Outcome(job="merge", topic="old", partition=0, reason="small", before=Amount(), after=Amount())
+    journal = Journal(broker.store, broker.clock)
+    read: list[str] = []
+    get = broker.store.get
+
+    async def noted(path: str) -> bytes | None:
+        read.append(path)
+        return await get(path)
+
+    async def look() -> list[str]:
+        read.clear()
+        runs = (await served.get("/ui/api/jobs")).json()["runs"]
+        return [each["run"] for each in runs]
+
+    monkeypatch.setattr(broker.store, "get", noted)
+    for run in ("first", "second"):
+        await journal.write(run, broker.clock.now_ms(), [outcome])
+        assert run in await look()
+        assert any(path.endswith(".parquet") for path in read)
+        assert run in await look()
+        assert not any(path.endswith(".parquet") for path in read)

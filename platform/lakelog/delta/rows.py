@@ -51,6 +51,11 @@ class RowTable:
         if len(self._log.state.live) >= FOLD_FILES:
             await self._fold()
 
+    async def version(self) -> int:
+        """The newest there is: rows that were read stay all there are for as long as it does."""
+        await self._log.doing("reading", self._log.refresh())
+        return self._log.state.version
+
     async def read(self) -> pa.Table:
         """All rows, in no order."""
         await self._log.doing("reading", self._log.refresh())
