@@ -184,7 +184,8 @@ class _Output:
             self._base = int(offsets[0])
             # Tasks may be tried again: each try has a name of its own.
             self._path = segment_path(plan.partition, self._base, f"{plan.unique}{secrets.token_hex(4)}")
-            self._file = SegmentFile(self._files.store.writer(f"{plan.table}/{self._path}"), plan.codec)
+            place = f"{plan.table}/{self._path}"
+            self._file = SegmentFile(lambda: self._files.store.writer(place), plan.codec)
         self._file.write(rows)
         await self._files.pay(rows.nbytes)
         self._end = int(offsets[-1]) + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -45,14 +45,14 @@ class Broker:
         *,
         clock: Clock | None = None,
         observer: Observer | None = None,
-        in_threads: bool = True,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.store = store
         self.clock = clock or SystemClock()
-        encode_threads = (self.settings.encode_threads or os.cpu_count() or 2) if in_threads else 1
-        self._executors = list(_executors(encode_threads, self.settings.maintenance_threads)) if in_threads else []
-        compute, maintenance = self._executors if self._executors else (None, None)
+        encode_threads = self.settings.encode_threads or os.cpu_count() or 2
+        compute = ThreadPoolExecutor(encode_threads, thread_name_prefix="lakelog-encode")
+        maintenance = ThreadPoolExecutor(self.settings.maintenance_threads, thread_name_prefix="lakelog-upkeep")
+        self._executors = (compute, maintenance)
         self.hot_tail = HotTail(self.settings.hot_tail_bytes_max)
         self.reader = SegmentReader(
             store, compute, self.settings.read_cache_bytes_max, self.settings.footer_cache_bytes_max
@@ -123,9 +123,3 @@ class Broker:
     ) -> None:
         await self.close()
 
-
-def _executors(encode_threads: int, maintenance_threads: int) -> tuple[Executor, Executor]:
-    return (
-        ThreadPoolExecutor(encode_threads, thread_name_prefix="lakelog-encode"),
-        ThreadPoolExecutor(maintenance_threads, thread_name_prefix="lakelog-upkeep"),
-    )

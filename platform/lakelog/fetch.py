@@ -7,10 +7,11 @@ not for a timer; commits of other processes are looked for while somebody waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from math import inf
 
 import numpy as np
@@ -29,6 +30,8 @@ from lakelog.topics import Topic, Topics
 ALL_COLUMNS = tuple(STORED_SCHEMA.names)
 # With very many waiting readers the looks for foreign commits are spread out: at most this many a second in all.
 LOOKS_PER_SECOND = 2_000
+# A fetch may name a hundred thousand partitions. After so many the others get their turn.
+READS_IN_A_ROW_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +124,19 @@ class FetchPath:
         names = _projection(columns)
         limit = max_bytes if max_bytes is not None else self._settings.fetch_max_bytes
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        replies: list[Fetched | None] = [None] * len(requests)
         while True:
-            changes = [topic.next_change() for topic in await self._topics_of(requests)]
+            topics = await self._topics_of(requests, self._settings.follow_interval_ms)
+            changes = [topic.next_change() for topic in topics.values()]
             try:
-                replies = await self._read_all(requests, limit, names)
+                replies = [reply if _still_true(topics, reply) else None for reply in replies]
+                read = await self._read_missing(requests, replies, limit, names)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
-                if left_ms <= 0 or enough(replies, min_bytes):
-                    for reply in replies:
+                if left_ms <= 0 or enough(read, min_bytes):
+                    for reply in read:
                         self._observer.fetched(reply.topic, records=reply.rows.num_rows, size_bytes=reply.size_bytes)
-                    return replies
+                    return read
+                replies = list(read)
                 await self._wait(changes, left_ms)
             finally:
                 for change in changes:
@@ -142,7 +149,7 @@ class FetchPath:
         """
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
         while True:
-            topics = {topic.name: topic for topic in await self._topics_of(places, self._settings.follow_interval_ms)}
+            topics = await self._topics_of(places, self._settings.follow_interval_ms)
             changes = [topic.next_change() for topic in topics.values()]
             try:
                 if any(each.topic in topics and _is_past(topics[each.topic], each) for each in places):
@@ -172,11 +179,11 @@ class FetchPath:
             except _Replaced:
                 continue
 
-    async def _topics_of(self, requests: Sequence[FetchFrom], max_age_ms: float | None = None) -> list[Topic]:
-        found: list[Topic] = []
+    async def _topics_of(self, requests: Sequence[FetchFrom], max_age_ms: float) -> dict[str, Topic]:
+        found: dict[str, Topic] = {}
         for name in dict.fromkeys(request.topic for request in requests):
             try:
-                found.append(await self._topics.get(name, max_age_ms=max_age_ms))
+                found[name] = await self._topics.get(name, max_age_ms=max_age_ms)
             except LakelogError:
                 continue  # each of its partitions will say so
         return found
@@ -194,18 +201,26 @@ class FetchPath:
         finally:
             self._waiting -= 1
 
-    async def _read_all(self, requests: Sequence[FetchFrom], limit: int, names: tuple[str, ...]) -> list[Fetched]:
+    async def _read_missing(
+        self, requests: Sequence[FetchFrom], known: Sequence[Fetched | None], limit: int, names: tuple[str, ...]
+    ) -> list[Fetched]:
+        """All replies: those that are known, and of the other partitions what there is, as far as the limit goes."""
+        taken = sum(reply.size_bytes for reply in known if reply is not None)
+        limit = max(0, limit - taken)
+        first_bytes_max = limit if taken else inf  # a fetch gives one record at least, whatever its size
         replies: list[Fetched] = []
-        first_bytes_max = inf  # a fetch gives one record at least, whatever its size
-        for request in requests:
-            try:
-                reply = await self._read_one(request, limit, first_bytes_max, names)
-            except LakelogError as error:
-                reply = Fetched(request.topic, request.partition, _empty(names), request.offset, error=error)
+        for number, (request, reply) in enumerate(zip(requests, known, strict=True)):
+            if reply is None:
+                if number % READS_IN_A_ROW_MOST == READS_IN_A_ROW_MOST - 1:
+                    await asyncio.sleep(0)
+                try:
+                    reply = await self._read_one(request, limit, first_bytes_max, names)
+                except LakelogError as error:
+                    reply = Fetched(request.topic, request.partition, _empty(names), request.offset, error=error)
+                limit = max(0, limit - reply.size_bytes)
+                if reply.size_bytes:
+                    first_bytes_max = limit
             replies.append(reply)
-            limit = max(0, limit - reply.size_bytes)
-            if reply.size_bytes:
-                first_bytes_max = limit
         return replies
 
     async def _read_one(
@@ -223,18 +238,19 @@ class FetchPath:
                 f"it serves {state.log_start_offset} to {state.next_offset}",
             )
         per_partition = request.max_bytes if request.max_bytes is not None else self._settings.fetch_partition_max_bytes
-        reply = _Reply(request.offset, min(limit, per_partition), first_bytes_max)
+        at_least = 1 if first_bytes_max == inf else 0
+        reply = _Reply(request.offset, max(at_least, min(limit, per_partition)), first_bytes_max)
         end_offset = state.next_offset
-        if reply.bytes_left > 0:
+        if reply.bytes_left > 0 and reply.position < end_offset:
             await self._fill(topic, request.partition, reply, end_offset, names)
-        rows = pa.concat_tables(reply.pieces) if reply.pieces else _empty(names)
+        rows = pa.concat_tables(reply.pieces).select(names) if reply.pieces else _empty(names)
         # Nothing left below the end although there was room: the rest was compacted away.
         if reply.bytes_left > 0 and reply.position < end_offset:
             reply.position = end_offset
         return Fetched(
             request.topic,
             request.partition,
-            rows.select(names),
+            rows,
             reply.position,
             high_watermark=state.next_offset,
             log_start_offset=state.log_start_offset,
@@ -342,6 +358,17 @@ class _Replaced(Exception):
     """The segment is no longer in the table: look again."""
 
 
+def _still_true(topics: Mapping[str, Topic], reply: Fetched | None) -> bool:
+    """Whether a partition is where it was when it was read, so that whoever waits need not read it again."""
+    if reply is None or reply.topic not in topics:
+        return False
+    partitions = topics[reply.topic].state.partitions
+    if reply.partition >= len(partitions):
+        return False
+    state = partitions[reply.partition]
+    return (state.next_offset, state.log_start_offset) == (reply.high_watermark, reply.log_start_offset)
+
+
 def _is_past(topic: Topic, place: FetchFrom) -> bool:
     partitions = topic.state.partitions
     return place.partition < len(partitions) and partitions[place.partition].next_offset > place.offset
@@ -365,5 +392,6 @@ def _projection(columns: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(columns)
 
 
+@lru_cache(maxsize=64)
 def _empty(names: tuple[str, ...]) -> pa.Table:
     return STORED_SCHEMA.empty_table().select(names)

@@ -25,14 +25,13 @@ import pyarrow as pa
 from lakelog.clock import Clock
 from lakelog.config import ServerSettings
 from lakelog.delta import drafts
-from lakelog.delta.actions import Metadata
 from lakelog.delta.parquet import codec_for, encode_segment, timestamp_range_us
 from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
 from lakelog.delta.table import RETRY_FIRST_MS, RETRY_MOST_MS, OutcomeUnknown, Stale, storage_error
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.flow import Room
 from lakelog.log.budget import SMALL_FILE_BYTES, CommitBudget, cheaper_from, price
-from lakelog.log.producers import ProducerBatch, ProducerStates, WrittenBatch
+from lakelog.log.producers import ProducerBatch
 from lakelog.log.stamp import Appended, LogEnd, PartitionAppend, Request, StampedGroup, stamp
 from lakelog.model.batch import AnyRecords, ListRecords, held_bytes
 from lakelog.model.segment import Segment, segment_path
@@ -50,6 +49,8 @@ GATHER_MOST_MS = 10
 # do not even go to a thread, where they would wait for the interpreter's lock after every step.
 ONE_STEP_BYTES = 256 * 1024
 IN_PLACE_BYTES = 96 * 1024
+# So often a group is stamped again as it is before it is made smaller.
+RACES_LOST_MOST = 2
 # A partition's records are encoded by several threads, into a file each, if none of them becomes smaller than this.
 PIECE_BYTES_LEAST = 2 * SMALL_FILE_BYTES
 
@@ -95,17 +96,14 @@ class Plan:
     """A group on its way to a commit: what each request gets if it lands, and the files that it names."""
 
     commit_id: str
-    terms: Metadata | None
+    basis: drafts.Basis
     stamped: StampedGroup
     parts: Sequence[PartitionAppend]
     files: Sequence[NewFile]  # one a part
-    # What its conditional requests were decided on.
-    expected_ends: Mapping[int, int]
-    producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]]
 
     @property
     def answers_from_memory(self) -> bool:
-        """Whether a request is refused or known already: no commit will tell whether that still holds."""
+        """Whether a request is refused or known already: no commit will tell whether what it rests on still holds."""
         return any(isinstance(outcome, LakelogError) or outcome.duplicate for outcome in self.stamped.outcomes)
 
 
@@ -115,7 +113,7 @@ class ProducePath:
     def __init__(
         self,
         topics: Topics,
-        executor: Executor | None,
+        executor: Executor,
         encode_threads: int,
         on_commit: Callable[[Topic], None],
         observer: Observer,
@@ -204,8 +202,6 @@ class ProducePath:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Work that computes goes to a thread; pyarrow lets go of the interpreter's lock there."""
-        if self._executor is None:
-            return work()
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
@@ -318,22 +314,23 @@ class TopicLeader:
     async def _write(self, group: list[Pending]) -> None:
         """Stamp, encode, commit, answer; and again from the start when another writer was faster."""
         started_ms = self._path.clock.monotonic_ms()
-        while True:
+        plan: Plan | None = None
+        races_lost = 0
+        while plan is None:
             try:
-                plan = await self._plan(group)
-                if plan.answers_from_memory and await self._was_behind():
-                    continue
-                if plan.files:
-                    await self._commit(plan)
-                break
-            except Stale:
-                continue
+                plan = await self._attempt(group)
             except OutcomeUnknown as error:
                 return _refuse(group, storage_error(error, "the store did not say whether the commit landed"))
             except (StoreUnavailable, StoreRefused) as error:
                 return _refuse(group, storage_error(error, "the records could not be written"))
             except LakelogError as error:
                 return _refuse(group, error)
+            if plan is None:
+                races_lost += 1
+                if self._path.clock.monotonic_ms() - started_ms > self._path.settings.commit_timeout_ms:
+                    return _refuse(group, _always_overtaken(races_lost))
+                if races_lost > RACES_LOST_MOST:
+                    self._put_half_back(group)
         for pending, outcome in zip(group, plan.stamped.outcomes, strict=True):
             pending.settle(outcome)
         if plan.files:
@@ -346,25 +343,40 @@ class TopicLeader:
                 seconds=(self._path.clock.monotonic_ms() - started_ms) / 1000,
             )
 
-    async def _was_behind(self) -> bool:
-        """Nobody is answered by what the table said a while ago. True when it says something else now."""
-        version = self.topic.state.version
-        await self.topic.table.refresh()
-        return self.topic.state.version != version
+    async def _attempt(self, group: Sequence[Pending]) -> Plan | None:
+        """What was committed and decided, or None where another writer changed what it rests on meanwhile."""
+        plan = await self._plan(group)
+        if plan.answers_from_memory:
+            # Nobody is answered by what the table said a while ago.
+            await self.topic.table.refresh()
+            if not plan.basis.holds(self.topic.state):
+                return None
+        try:
+            if plan.files:
+                await self._commit(plan)
+        except Stale:
+            return None
+        return plan
 
-    async def _plan(self, group: list[Pending]) -> Plan:
+    def _put_half_back(self, group: list[Pending]) -> None:
+        """A smaller group is quicker, and so has a chance against somebody who commits all the time."""
+        later = group[(len(group) + 1) // 2 :]
+        del group[len(group) - len(later) :]
+        self._waiting.extendleft(reversed(later))
+        self._waiting_bytes += sum(pending.held_bytes for pending in later)
+
+    async def _plan(self, group: Sequence[Pending]) -> Plan:
         """The group with its offsets, and the files that it makes."""
         if not self.topic.state.exists:
-            await self._was_behind()  # a topic that was deleted may have been created again since
+            await self.topic.table.refresh()  # one that was deleted may have been created again since
         self.topic.require()
         state, now_ms = self.topic.state, self._path.clock.now_ms()
         requests = [pending.request for pending in group]
-        conditional = any(request.conditional for request in requests)
+        producers = {r.producer: state.producers.of(r.producer) for r in requests if r.producer is not None}
         # Copies: the work is done in a thread, while the state may go on here.
-        end = LogEnd(state.next_offsets, state.producers.overlay() if conditional else ProducerStates(), state.config)
+        end = LogEnd(state.next_offsets, state.producers.overlay(producers), state.config)
         expected = {partition for request in requests for partition in request.expected_offsets or ()}
         ends = {number: end.next_offsets[number] for number in expected if 0 <= number < len(end.next_offsets)}
-        producers = {r.producer: state.producers.of(r.producer) for r in requests if r.producer is not None}
         terms, commit_id = state.metadata, drafts.new_commit_id()
         codec = codec_for(state.config.compression_type, merged=False)
 
@@ -385,9 +397,10 @@ class TopicLeader:
             self._answer_leader_acks(group, stamped)
             parts = _for_all_threads(stamped.appends, self._path.encode_threads)
             files = await asyncio.gather(*(self._path.run(partial(file_of, part)) for part in parts))
-        return Plan(commit_id, terms, stamped, parts, files, ends, producers)
+        ends.update({append.partition: append.base_offset for append in stamped.appends})
+        return Plan(commit_id, drafts.Basis(terms, ends, producers), stamped, parts, files)
 
-    def _answer_leader_acks(self, group: list[Pending], stamped: StampedGroup) -> None:
+    def _answer_leader_acks(self, group: Sequence[Pending], stamped: StampedGroup) -> None:
         for pending, outcome in zip(group, stamped.outcomes, strict=True):
             # A refusal waits until it is known that the table does not say something else by now.
             if pending.acks is Acks.LEADER and pending.answer is not None and isinstance(outcome, Appended):
@@ -402,9 +415,7 @@ class TopicLeader:
         else:
             await asyncio.gather(*(self._put(segment, data) for segment, data in plan.files))
         try:
-            now_ms = path.clock.now_ms()
-            draft = drafts.append(plan.commit_id, segments, plan.terms, now_ms, plan.expected_ends, plan.producers)
-            await topic.table.commit(draft)
+            await topic.table.commit(drafts.append(plan.commit_id, segments, plan.basis, path.clock.now_ms()))
         except (Stale, LakelogError):
             await self._drop(segments)
             raise
@@ -463,6 +474,14 @@ def encode_append(part: PartitionAppend, codec: str, commit_id: str, now_ms: int
         modified_ms=now_ms,
     )
     return drafts.tagged(segment, part.written), data
+
+
+def _always_overtaken(races_lost: int) -> LakelogError:
+    return LakelogError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"another writer was faster {races_lost} times in a row; nothing was written. Send smaller requests, or let "
+        "one server append to a partition",
+    )
 
 
 def _refuse(group: Sequence[Pending], error: LakelogError) -> None:

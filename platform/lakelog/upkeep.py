@@ -45,7 +45,7 @@ class _LogCare:
 
 
 class Upkeep:
-    def __init__(self, topics: Topics, executor: Executor | None) -> None:
+    def __init__(self, topics: Topics, executor: Executor) -> None:
         self._topics = topics
         self._clock = topics.clock
         self._executor = executor
@@ -123,9 +123,10 @@ class Upkeep:
         first, last = merge.segments[0], merge.segments[-1]
         path = segment_path(first.partition, first.base_offset, commit_id)
         codec = codec_for(state.config.compression_type, merged=True)
-        file = await self._run(lambda: SegmentFile(self._topics.store.writer(table.path(path)), codec))
+        file = SegmentFile(lambda: self._topics.store.writer(table.path(path)), codec)
         async for rows in self._rows_of(topic, merge):
-            await self._run(lambda rows=rows: file.write(rows))  # type: ignore[misc]
+            if file.hold(rows):
+                await self._run(file.flush)
         size = await self._run(file.close)
         merged = Segment(
             partition=first.partition,
@@ -195,6 +196,4 @@ class Upkeep:
         return self._log_care.setdefault(topic, _LogCare())
 
     async def _run(self, work: Callable[[], T]) -> T:
-        if self._executor is None:
-            return work()
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -15,9 +15,10 @@ from lakelog.delta import drafts
 from lakelog.delta.parquet import SegmentFile
 from lakelog.delta.state import CLEANER_APP
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.fetch import Fetched, FetchFrom, OffsetAt, Position
+from lakelog.fetch import Fetched, FetchFrom, FetchPath, OffsetAt, Position
 from lakelog.model.batch import RECORD_OVERHEAD_BYTES
 from lakelog.model.segment import segment_path
+from lakelog.observer import Observer
 from tests.conftest import OpenBroker
 from tests.contract.records import COLD, PATIENCE_S, append, append_each, fetch_one, read_all, records, values_of
 
@@ -50,7 +51,7 @@ async def test_a_fetch_begins_at_any_offset_and_ends_at_the_high_watermark(reade
 
 
 @pytest.mark.parametrize(
-    ("max_bytes", "count"), [(1, 1), (RECORD_BYTES, 1), (2 * RECORD_BYTES - 1, 1), (RECORD_BYTES * 5, 5)]
+    ("max_bytes", "count"), [(0, 1), (1, 1), (RECORD_BYTES, 1), (2 * RECORD_BYTES - 1, 1), (RECORD_BYTES * 5, 5)]
 )
 async def test_a_partition_gives_no_more_than_its_bytes_but_one_record_at_least(
     reader: Broker, max_bytes: int, count: int
@@ -65,7 +66,13 @@ async def test_a_partition_gives_no_more_than_its_bytes_but_one_record_at_least(
 
 @pytest.mark.parametrize(
     ("max_bytes", "counts"),
-    [(1, [1, 0]), (3 * RECORD_BYTES, [3, 0]), (int(10.5 * RECORD_BYTES), [10, 0]), (12 * RECORD_BYTES, [10, 2])],
+    [
+        (0, [1, 0]),
+        (1, [1, 0]),
+        (3 * RECORD_BYTES, [3, 0]),
+        (int(10.5 * RECORD_BYTES), [10, 0]),
+        (12 * RECORD_BYTES, [10, 2]),
+    ],
 )
 async def test_all_partitions_together_give_no_more_than_the_bytes_of_the_fetch(
     reader: Broker, max_bytes: int, counts: list[int]
@@ -187,6 +194,44 @@ async def test_a_fetch_waits_until_there_are_as_many_bytes_as_it_wants(broker: B
     await append(broker, "orders", records(["x" * VALUE_BYTES], partition=0))
     async with asyncio.timeout(PATIENCE_S):
         assert [reply.rows.num_rows for reply in await waiting] == [2, 2]
+
+
+async def test_a_waiting_fetch_reads_again_only_where_something_came(broker: Broker) -> None:
+    await broker.admin.create_topic("orders", 3)
+    await append(broker, "orders", records(["a" * VALUE_BYTES] * 2, partition=0))
+    reads: list[bool] = []
+    read_once = asyncio.Event()
+
+    class Counting(Observer):
+        def read(self, *, from_memory: bool) -> None:
+            reads.append(from_memory)
+            read_once.set()
+
+    path = FetchPath(broker.topics, Counting())
+    requests = [FetchFrom("orders", partition, 0) for partition in range(3)]
+    limits = {"min_bytes": 6 * RECORD_BYTES, "max_bytes": int(6.5 * RECORD_BYTES), "max_wait_ms": LONG_MS}
+    waiting = asyncio.create_task(path.fetch(requests, **limits))
+    async with asyncio.timeout(PATIENCE_S):
+        await read_once.wait()
+    for count in (3, 9):
+        await append(broker, "orders", records(["b" * VALUE_BYTES] * count, partition=1))
+    async with asyncio.timeout(PATIENCE_S):
+        replies = await waiting
+    assert [offsets(reply) for reply in replies] == [[0, 1], [0, 1, 2, 3], []]
+    assert [(reply.next_offset, reply.high_watermark) for reply in replies] == [(2, 2), (4, 12), (0, 0)]
+    # Partition 0 once; partition 1 at each of its commits, of which the second gave two batches.
+    assert len(reads) == 1 + 1 + 2
+
+
+async def test_what_was_read_before_its_topic_went_is_not_given_out(broker: Broker) -> None:
+    await append(broker, "orders", records(["a"]))
+    waiting = asyncio.create_task(broker.fetch([FetchFrom("orders", 0, 0)], min_bytes=10**6, max_wait_ms=LONG_MS))
+    await append(broker, "orders", records(["b"]))
+    await broker.admin.delete_topic("orders")
+    async with asyncio.timeout(PATIENCE_S):
+        (reply,) = await waiting
+    assert reply.error is not None
+    assert reply.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_fetch_that_is_full_does_not_wait_for_bytes_that_it_could_not_take(reader: Broker) -> None:
@@ -336,7 +381,7 @@ async def test_what_compaction_took_away_is_not_served_from_memory(broker: Broke
     assert kept is not None
     commit_id = drafts.new_commit_id()
     path = segment_path(0, 1, commit_id)
-    file = SegmentFile(broker.store.writer(topic.table.path(path)), "zstd")
+    file = SegmentFile(lambda: broker.store.writer(topic.table.path(path)), "zstd")
     file.write(kept)
     size = await asyncio.to_thread(file.close)
     clean = replace(whole, base_offset=1, records=2, bytes=size, path=path)

@@ -547,7 +547,7 @@ class Sleeper:
         store = FaultyStore(both.warehouse)
         # The timers of a frozen process stand still like its clock; here they go on, so none may run out meanwhile.
         settings = replace(both.settings, commit_timeout_ms=24 * 3_600_000)
-        self.side = Side(store, Broker(store, settings, clock=self._clock, in_threads=False))
+        self.side = Side(store, Broker(store, settings, clock=self._clock))
 
     async def sleep(self) -> None:
         self._clock.freeze()

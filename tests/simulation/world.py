@@ -16,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from lakelog import upkeep
+from lakelog import produce, upkeep
 from lakelog.broker import Broker
 from lakelog.config import ServerSettings
 from lakelog.delta.store import Store
@@ -42,6 +42,7 @@ SETTINGS = ServerSettings(
     read_cache_bytes_max=8 * 1024,
     follow_interval_ms=20,
     auto_create_topics_enable=False,
+    encode_threads=1,
 )
 
 
@@ -53,6 +54,7 @@ def small_steps() -> Iterator[None]:
         patch.setattr(upkeep, "CHECKPOINT_COMMITS", 4)
         patch.setattr(upkeep, "CHECKPOINT_INTERVAL_MS", 100)
         patch.setattr(upkeep, "CLEAN_INTERVAL_MS", 1_000)
+        patch.setattr(produce, "IN_PLACE_BYTES", 200)
         yield
 
 
@@ -61,7 +63,7 @@ class ServerGone(Exception):
 
 
 def broker_on(store: Store, *, skew_ms: int = 0, settings: ServerSettings = SETTINGS) -> Broker:
-    return Broker(store, settings, clock=VirtualClock(skew_ms=skew_ms), in_threads=False)
+    return Broker(store, settings, clock=VirtualClock(skew_ms=skew_ms))
 
 
 class Server:
@@ -401,6 +403,7 @@ class World:
 EXPECTED_ERRORS = frozenset(
     {
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.EXPECTED_OFFSET_MISMATCH,
         ErrorCode.OFFSET_OUT_OF_RANGE,

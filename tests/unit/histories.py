@@ -44,9 +44,11 @@ class History:
             last = self.state.producers.of(ProducerBatch(producer, 0, 0))
             sequence = last[-1].next_sequence if last else 0
             ranges = (OffsetRange(partition, end, count),)
-            partitions = len(self.state.partitions)
-            new = drafts.tagged(new, [WrittenBatch(producer, -1, 0, sequence, count, self.now_ms, ranges, partitions)])
-        self.commit(drafts.append(commit_id, [new], self.state.metadata, self.now_ms))
+            ends = self.state.next_offsets
+            batch = WrittenBatch(producer, -1, 0, sequence, count, self.now_ms, ranges, len(ends), sum(ends))
+            new = drafts.tagged(new, [batch])
+        basis = drafts.Basis(self.state.metadata, {partition: end}, {})
+        self.commit(drafts.append(commit_id, [new], basis, self.now_ms))
 
     def merge(self, partition: int, files: int) -> None:
         old = self.state.partitions[partition].segments[-files:]

@@ -22,7 +22,7 @@ from tests.unit.histories import History, facts, histories, remembered
 
 
 def through_a_checkpoint(state: TableState) -> TableState:
-    return opened_from(state.version, encode_checkpoint(checkpoint_of(state)))
+    return opened_from(state.version, encode_checkpoint(checkpoint_of(state)()))
 
 
 def opened_from(version: int, data: pa.Buffer) -> TableState:
@@ -70,7 +70,7 @@ def test_every_row_is_one_action_and_every_kind_has_its_column():
     history = History()
     history.create(2)
     history.append(0, 1)
-    table = pq.read_table(pa.BufferReader(encode_checkpoint(checkpoint_of(history.state))))
+    table = pq.read_table(pa.BufferReader(encode_checkpoint(checkpoint_of(history.state)())))
     # Readers expect the columns of removals too, also when there are none.
     assert table.schema.names == ["txn", "add", "remove", "metaData", "protocol"]
     kinds = [[name for name, content in row.items() if content is not None] for row in table.to_pylist()]
@@ -92,7 +92,7 @@ def test_columns_of_other_writers_are_passed_over():
     history = History()
     history.create(1)
     history.append(0, 2)
-    table = pq.read_table(pa.BufferReader(encode_checkpoint(checkpoint_of(history.state))))
+    table = pq.read_table(pa.BufferReader(encode_checkpoint(checkpoint_of(history.state)())))
     extra = pa.array([None] * (table.num_rows - 1) + [{"path": "x"}], pa.struct({"path": pa.string()}))
     sink = pa.BufferOutputStream()
     pq.write_table(table.append_column("sidecar", extra).select(["sidecar", *table.schema.names]), sink)

@@ -13,6 +13,7 @@ from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log import producers
 from lakelog.log.producers import (
     BATCHES_REMEMBERED,
+    TOPIC_STREAM,
     OffsetRange,
     ProducerBatch,
     ProducerStates,
@@ -25,7 +26,7 @@ from lakelog.log.producers import (
 LAST_SEQUENCE = 2**31 - 1
 
 
-def sent(sequence: int, *, producer: int = 1, epoch: int = 0, stream: int = -1) -> ProducerBatch:
+def sent(sequence: int, *, producer: int = 1, epoch: int = 0, stream: int = TOPIC_STREAM) -> ProducerBatch:
     return ProducerBatch(producer, epoch, sequence, stream)
 
 
@@ -109,27 +110,101 @@ def test_every_verdict_is_that_of_one_who_forgets_nothing_early(
             assert states.of(batch) == tuple(model.batches[-BATCHES_REMEMBERED:])
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([-1, 4]), st.booleans(), st.integers(1, 5)), max_size=60),
-    st.sampled_from([0, 2**31 - 20]),
-    st.randoms(use_true_random=False),
-)
-def test_notes_read_back_in_any_order_give_the_same_memory(
-    history: list[tuple[int, int, bool, int]], first: int, shuffled: random.Random
-):
-    states = ProducerStates()
-    for now_ms, (producer, stream, restarts, count) in enumerate(history):
-        last = states.of(sent(0, producer=producer, stream=stream))
-        epoch, sequence = (last[-1].epoch, last[-1].next_sequence) if last else (0, first)
+@dataclass
+class Topic:
+    """Where batches go, and all that producers are noted for. Servers' clocks do not agree."""
+
+    ends: list[int] = field(default_factory=lambda: [0, 0, 0])
+    states: ProducerStates = field(default_factory=ProducerStates)
+    notes: list[WrittenBatch] = field(default_factory=list)
+
+    def write(self, batch: ProducerBatch, partitions: list[int], each: int, now_ms: int) -> None:
+        if batch.stream != TOPIC_STREAM:
+            partitions = [batch.stream]
+        ranges = tuple(OffsetRange(partition, self.ends[partition], each) for partition in partitions)
+        note = WrittenBatch(
+            batch.producer_id,
+            batch.stream,
+            batch.epoch,
+            batch.sequence,
+            each * len(partitions),
+            now_ms,
+            ranges,
+            len(self.ends),
+            sum(self.ends),
+        )
+        assert self.states.check(batch, note.count) is None
+        self.states.apply(note)
+        self.notes.append(note)
+        for partition in partitions:
+            self.ends[partition] += each
+
+    def next_of(self, producer: int, stream: int, *, restarts: bool = False) -> ProducerBatch:
+        last = self.states.of(sent(0, producer=producer, stream=stream))
+        if not last:
+            return sent(0, producer=producer, stream=stream)
         if restarts:
-            epoch, sequence = epoch + 1, 0
-        states.apply(written(sent(sequence, producer=producer, epoch=epoch, stream=stream), count, now_ms, now_ms))
-    notes = list(states)
+            return sent(0, producer=producer, stream=stream, epoch=last[-1].epoch + 1)
+        return sent(last[-1].next_sequence, producer=producer, stream=stream, epoch=last[-1].epoch)
+
+    def opened_with(self, notes: list[WrittenBatch]) -> ProducerStates:
+        """What somebody remembers who finds these notes in the files."""
+        states = ProducerStates()
+        for batch in in_order(decode_notes(encode_notes(notes))):
+            states.apply(batch)
+        return states
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(1, 2),  # producer
+        st.sampled_from([TOPIC_STREAM, TOPIC_STREAM, 0, 2]),
+        st.sampled_from([False] * 9 + [True]),  # whether it restarts
+        st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),  # partitions
+        st.integers(1, 5) | st.integers(1, 2**29),  # records in each
+        st.integers(0, 10**6),  # the time on the clock of the server
+        st.booleans(),  # whether its note lives on when it is no longer remembered
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.randoms(use_true_random=False))
+def test_notes_found_in_any_order_give_the_same_memory(
+    steps: list[tuple[int, int, bool, list[int], int, int, bool]], shuffled: random.Random
+):
+    topic, living = Topic(), list[WrittenBatch]()
+    for producer, stream, restarts, partitions, each, now_ms, lives_on in steps:
+        topic.write(topic.next_of(producer, stream, restarts=restarts), partitions, each, now_ms)
+        if lives_on:
+            living.append(topic.notes[-1])
+    notes = [*living, *(note for note in topic.states if note not in living)]
     shuffled.shuffle(notes)
-    again = ProducerStates()
-    for batch in in_order(decode_notes(encode_notes(notes))):
-        again.apply(batch)
-    assert list(again) == list(states)
+    opened = topic.opened_with(notes)
+    assert len(opened) == len(topic.states)
+    for note in notes:
+        batch = sent(0, producer=note.producer_id, stream=note.stream)
+        assert opened.of(batch) == topic.states.of(batch)
+
+
+@pytest.mark.parametrize("stream", [TOPIC_STREAM, 1])
+@pytest.mark.parametrize(
+    "counts", [[4_000_000] * 650, [20, *[2**28] * 4, 1, 1, 1, 1, 1], [2**20] * 2**12], ids=["round", "half", "twice"]
+)
+def test_notes_may_span_the_whole_circle_of_the_count(stream: int, counts: list[int]):
+    topic = Topic()
+    for number, count in enumerate(counts):
+        topic.write(topic.next_of(1, stream), [number % 3], count, now_ms=number)
+    opened = topic.opened_with(topic.notes[::-1])
+    assert list(opened) == list(topic.states)
+    assert opened.check(topic.next_of(1, stream), 1) is None
+
+
+def test_streams_are_found_in_the_order_of_their_last_batches():
+    topic = Topic()
+    for now_ms, producer in enumerate([1, 2, 3, 2, 1]):
+        topic.write(topic.next_of(producer, TOPIC_STREAM), [0], 1, now_ms)
+    assert list(topic.opened_with(topic.notes)) == list(topic.states)
 
 
 def test_a_sixth_batch_back_is_too_long_ago_to_be_known():
@@ -182,7 +257,7 @@ def test_forgetting_by_age_takes_streams_and_not_batches():
 def test_an_overlay_is_decided_on_without_a_trace_in_what_it_lies_over():
     states = ProducerStates()
     states.apply(written(sent(0), 1))
-    overlay = states.overlay()
+    overlay = states.overlay([sent(1)])
     overlay.apply(written(sent(1), 1))
     assert overlay.remembers(written(sent(1), 1))
     assert not states.remembers(written(sent(1), 1))

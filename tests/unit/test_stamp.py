@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from lakelog.config import TopicConfig
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.log import stamp as stamp_module
 from lakelog.log.partitioner import partition_by_key
-from lakelog.log.producers import ProducerBatch, ProducerStates
+from lakelog.log.producers import ProducerBatch, ProducerStates, WrittenBatch, in_order
 from lakelog.log.stamp import LATEST_TIMESTAMP_US, Appended, LogEnd, Request, StampedGroup, stamp
 from lakelog.model.batch import STORED_SCHEMA, AnyRecords, ListRecords, combine
 
@@ -189,6 +190,24 @@ def test_a_bad_record_is_named_and_its_neighbours_in_the_group_go_on(
     assert len(rows_of(stamped)) == 2
 
 
+def test_a_request_is_refused_for_its_first_bad_record_however_many_there_are(monkeypatch: pytest.MonkeyPatch):
+    made = 0
+
+    class Counted(LakelogError):
+        def __init__(self, code: ErrorCode, message: str) -> None:
+            nonlocal made
+            made += 1
+            super().__init__(code, message)
+
+    monkeypatch.setattr(stamp_module, "LakelogError", Counted)
+    good, bad = list[bytes | None]([b"x"]), list[bytes | None]([b"too large"] * 50)
+    requests = [Request(records(values)) for values in (bad, good + bad, good, [], good * 3 + bad)]
+    group = stamp(requests, log_end([0], max_message_bytes="8"), NOW_MS)
+    told = [outcome.message[:8] if isinstance(outcome, LakelogError) else None for outcome in group.outcomes]
+    assert told == ["record 0", "record 1", None, None, "record 3"]
+    assert made == 3
+
+
 def test_no_time_is_taken_that_delta_could_not_write_down():
     end = log_end([0], message_timestamp_after_max_ms=str(2**62))
     latest_ms = LATEST_TIMESTAMP_US // 1000
@@ -206,11 +225,13 @@ def producing(
 
 def applied(stamped: StampedGroup, end: LogEnd) -> LogEnd:
     """The log's end when the group has been committed."""
-    ends, producers = list(end.next_offsets), end.producers.overlay()
+    ends, producers = list(end.next_offsets), ProducerStates()
+    for batch in end.producers:
+        producers.apply(batch)
     for part in stamped.appends:
         ends[part.partition] = part.end_offset
-        for batch in part.written:
-            producers.apply(batch)
+    for batch in in_order(batch for part in stamped.appends for batch in part.written):
+        producers.apply(batch)
     return LogEnd(ends, producers, end.config)
 
 
@@ -249,6 +270,16 @@ def test_only_the_batches_that_a_producer_will_be_remembered_by_are_noted():
     stamped = stamp([producing(n, [b"x"]) for n in range(300)], end, NOW_MS)
     (part,) = stamped.appends
     assert [batch.sequence for batch in part.written] == [295, 296, 297, 298, 299]
+
+
+def test_what_is_noted_tells_the_order_of_batches_that_share_no_partition():
+    end, notes = log_end([90, 3]), list[WrittenBatch]()
+    for sequence in (0, 2, 4):
+        pair = [producing(sequence + n, [b"x"], partitions=[(sequence // 2 + n) % 2]) for n in (0, 1)]
+        group = stamp([*pair, Request(records([b"another's"]))], end, NOW_MS - sequence)
+        notes += [batch for part in group.appends for batch in part.written]
+        end = applied(group, end)
+    assert [batch.sequence for batch in in_order(reversed(notes))] == list(range(6))
 
 
 def test_a_count_per_partition_refuses_records_for_others():

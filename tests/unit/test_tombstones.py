@@ -60,7 +60,7 @@ def test_a_checkpoint_makes_no_object_for_each_of_them() -> None:
     count = 3 * tombstones.BLOCK_FILES
     for number in range(count):
         history.state.tombstones.put(f"partition=0/{number:020d}-0123456789abcdef.parquet", number)
-    content = checkpoint_of(history.state)
+    content = checkpoint_of(history.state)()
     assert len(content.actions) == 2
     assert content.removed.num_rows == count
     assert content.removed.nbytes <= 80 * count

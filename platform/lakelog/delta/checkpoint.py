@@ -8,19 +8,22 @@ the time, so they are written and read by columns and not row by row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelog.delta import tombstones
-from lakelog.delta.actions import Action, Txn, add_of
+from lakelog.delta import actions, tombstones
+from lakelog.delta.actions import Action, Add, Txn, add_of
 from lakelog.delta.state import TableState
-from lakelog.delta.tombstones import in_order
+from lakelog.delta.tombstones import Tombstones, in_order
+
+F = TypeVar("F", covariant=True)
 
 LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
@@ -103,12 +106,40 @@ class Checkpoint:
         return len(self.actions) + int(self.removed.num_rows)
 
 
-def checkpoint_of(state: TableState) -> Checkpoint:
-    """The state as it is; taking it into an empty one gives it back."""
-    actions = [Action(protocol=state.protocol), Action(metaData=state.metadata)]
-    actions += [Action(txn=Txn(app, version)) for app, version in state.txns.items()]
-    actions += [Action(add=add_of(segment, data_change=False)) for segment in state.live.values()]
-    return Checkpoint(actions, state.tombstones.columns())
+class Summed(Protocol[F]):
+    """What a log adds up to, of whatever kind the table is; `F` is what it keeps of a file."""
+
+    @property
+    def protocol(self) -> actions.Protocol | None: ...
+    @property
+    def metadata(self) -> actions.Metadata | None: ...
+    @property
+    def txns(self) -> Mapping[str, int]: ...
+    @property
+    def live(self) -> Mapping[str, F]: ...
+    @property
+    def tombstones(self) -> Tombstones: ...
+
+
+def checkpoint_of(state: TableState) -> Callable[[], Checkpoint]:
+    """Of a topic."""
+    return content_of(state, partial(add_of, data_change=False))
+
+
+def content_of(state: Summed[F], as_add: Callable[[F], Add]) -> Callable[[], Checkpoint]:
+    """The state as it is now; taking it into an empty one gives it back. To make it takes a while where there are many
+    files, and the state may go on meanwhile.
+    """
+    protocol, metadata = state.protocol, state.metadata
+    txns, files, removed = dict(state.txns), list(state.live.values()), state.tombstones.columns()
+
+    def content() -> Checkpoint:
+        found = [Action(protocol=protocol), Action(metaData=metadata)]
+        found += [Action(txn=Txn(app, version)) for app, version in txns.items()]
+        found += [Action(add=as_add(file)) for file in files]
+        return Checkpoint(found, removed)
+
+    return content
 
 
 def encode_checkpoint(content: Checkpoint) -> pa.Buffer:

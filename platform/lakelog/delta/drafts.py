@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -46,39 +46,35 @@ def new_commit_id() -> str:
     return secrets.token_hex(8)
 
 
-def append(
-    commit_id: str,
-    segments: Sequence[Segment],
-    terms: Metadata | None,
-    now_ms: int,
-    expected_ends: Mapping[int, int] | None = None,
-    producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]] | None = None,
-) -> Draft:
-    """New records, those of a partition in one file or several. Holds while partitions still end where the records
-    begin, and the topic's terms are the same.
-
-    What conditional requests were decided on has to be the same too, also where no record goes: the ends that they
-    expect, and what their producers wrote last.
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What an append was decided on: the topic's terms, where partitions end, what producers wrote last. While it
+    holds, the same decision would be made again, be it to take records or to refuse them.
     """
-    in_order = sorted(segments, key=lambda segment: segment.base_offset)
-    new_ends = {segment.partition: segment.end_offset for segment in in_order}
+
+    terms: Metadata | None
+    ends: Mapping[int, int]
+    producers: Mapping[ProducerBatch, tuple[WrittenBatch, ...]]
+
+    def holds(self, now: TableState) -> bool:
+        return (
+            now.metadata is self.terms
+            and all(now.partitions[partition].next_offset == end for partition, end in self.ends.items())
+            and all(now.producers.of(batch) == before for batch, before in self.producers.items())
+        )
+
+
+def append(commit_id: str, segments: Sequence[Segment], basis: Basis, now_ms: int) -> Draft:
+    """New records, those of a partition in one file or several. Holds as long as what they were decided on."""
+    new_ends = {
+        segment.partition: segment.end_offset for segment in sorted(segments, key=lambda each: each.base_offset)
+    }
     actions = [
         _info(commit_id, "APPEND", now_ms, written=segments, blind=True),
         *(Action(txn=Txn(f"{APPEND_APP}{partition}", end)) for partition, end in new_ends.items()),
         *(Action(add=add_of(segment, data_change=True)) for segment in segments),
     ]
-
-    ends = {**(expected_ends or {}), **{segment.partition: segment.base_offset for segment in reversed(in_order)}}
-    written = dict(producers or {})
-
-    def holds(now: TableState) -> bool:
-        return (
-            now.metadata is terms
-            and all(now.partitions[partition].next_offset == end for partition, end in ends.items())
-            and all(now.producers.of(batch) == before for batch, before in written.items())
-        )
-
-    return Draft(commit_id, actions, holds)
+    return Draft(commit_id, actions, basis.holds)
 
 
 def rewrite(

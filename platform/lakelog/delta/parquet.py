@@ -6,6 +6,7 @@ old record is found by reading one of them and not the file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ def codec_for(compression_type: str, *, merged: bool) -> str:
 
 
 def encode_segment(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
-    """One file of rows that are in memory. Runs in a thread: the work is done without the interpreter's lock."""
+    """One file of rows that are in memory. It is encoded without the interpreter's lock, so a thread can do it well."""
     sink = pa.BufferOutputStream()
     with _writer(sink, codec) as writer:
         writer.write_batch(rows, row_group_size=rows_per_group(rows))
@@ -36,32 +37,48 @@ def encode_segment(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
 
 
 class SegmentFile:
-    """One file of rows that come piece by piece, however many: no more than a row group is held in memory."""
+    """One file of rows that come piece by piece, however many: no more than a row group is held in memory.
 
-    def __init__(self, writer: FileWriter, codec: str) -> None:
-        self._sink = _CountingSink(writer)
-        self._parquet = _writer(pa.PythonFile(self._sink, mode="w"), codec)
+    It is opened when there is something to write, so only `flush` and `close` wait for the store.
+    """
+
+    def __init__(self, open_writer: Callable[[], FileWriter], codec: str) -> None:
+        self._open_writer = open_writer
+        self._codec = codec
+        self._opened: tuple[_CountingSink, pq.ParquetWriter] | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
 
-    def write(self, rows: pa.RecordBatch) -> None:
+    def hold(self, rows: pa.RecordBatch) -> bool:
+        """Take rows in. True when they are enough for a row group, and it is time to flush."""
         self._held.append(rows)
         self._held_bytes += rows.nbytes
-        if self._held_bytes >= ROW_GROUP_BYTES:
-            self._write_held()
+        return self._held_bytes >= ROW_GROUP_BYTES
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if self.hold(rows):
+            self.flush()
+
+    def flush(self) -> None:
+        rows = pa.Table.from_batches(self._held, schema=STORED_SCHEMA)
+        _, parquet = self._open()
+        parquet.write_table(rows, row_group_size=rows_per_group(rows))
+        self._held, self._held_bytes = [], 0
 
     def close(self) -> int:
         """Finish the file, which appears with this, and return its size."""
         if self._held:
-            self._write_held()
-        self._parquet.close()
-        self._sink.finish()
-        return self._sink.written
+            self.flush()
+        sink, parquet = self._open()
+        parquet.close()
+        sink.finish()
+        return sink.written
 
-    def _write_held(self) -> None:
-        rows = pa.Table.from_batches(self._held, schema=STORED_SCHEMA)
-        self._parquet.write_table(rows, row_group_size=rows_per_group(rows))
-        self._held, self._held_bytes = [], 0
+    def _open(self) -> tuple[_CountingSink, pq.ParquetWriter]:
+        if self._opened is None:
+            sink = _CountingSink(self._open_writer())
+            self._opened = sink, _writer(pa.PythonFile(sink, mode="w"), self._codec)
+        return self._opened
 
 
 class _CountingSink:

@@ -6,7 +6,7 @@ Such a table has no offsets and no partitions. Who may write to it, and what its
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from lakelog.clock import Clock
 from lakelog.delta import drafts
-from lakelog.delta.actions import Action, Add, Metadata, Protocol, Remove, Txn
-from lakelog.delta.checkpoint import Checkpoint
+from lakelog.delta.actions import Action, Add, Metadata, Protocol, Remove
+from lakelog.delta.checkpoint import Checkpoint, content_of
 from lakelog.delta.state import Changes, check_protocol
 from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
 from lakelog.delta.table import CommitLog, OutcomeUnknown, storage_error
@@ -78,13 +78,9 @@ class RowLog(CommitLog[RowState]):
     def empty_state(self) -> RowState:
         return RowState()
 
-    def checkpoint_content(self) -> Checkpoint:
-        state = self.state
-        state.tombstones.forget_before(self._clock.now_ms() - self._out_of_use_ms)
-        actions = [Action(protocol=state.protocol), Action(metaData=state.metadata)]
-        actions += [Action(txn=Txn(app, version)) for app, version in state.txns.items()]
-        actions += [Action(add=msgspec.structs.replace(add, dataChange=False)) for add in state.live.values()]
-        return Checkpoint(actions, state.tombstones.columns())
+    def checkpoint_content(self) -> Callable[[], Checkpoint]:
+        self.state.tombstones.forget_before(self._clock.now_ms() - self._out_of_use_ms)
+        return content_of(self.state, lambda add: msgspec.structs.replace(add, dataChange=False))
 
     async def doing(self, what: str, work: Awaitable[T]) -> T:
         """The work, whose failures are told as those of this table."""

@@ -118,8 +118,8 @@ class CommitLog(ABC, Generic[S]):
         """What a table says of which nothing has been read."""
 
     @abstractmethod
-    def checkpoint_content(self) -> Checkpoint:
-        """The state as it is; taking it into an empty one gives it back."""
+    def checkpoint_content(self) -> Callable[[], Checkpoint]:
+        """The state as it is now, to be made in a thread."""
 
     def path(self, inside: str) -> str:
         return f"{self.name}/{inside}"
@@ -172,14 +172,17 @@ class CommitLog(ABC, Generic[S]):
             if data is None:
                 return  # cleaned meanwhile; a newer one will be found the next time
             parts.append(data)
-        with self._reading_log():
-            content = await asyncio.to_thread(decode_checkpoint, parts)
-        state = self.empty_state()
-        state.tombstones.extend(content.removed)
-        changes = state.apply(checkpoint.version, content.actions)
+        state, changes = await asyncio.to_thread(self._state_at, checkpoint, parts)
         self.state = state
         self.checkpoint_version = checkpoint.version
         self.on_changes(changes)
+
+    def _state_at(self, checkpoint: LastCheckpoint, parts: Sequence[bytes]) -> tuple[S, Changes]:
+        with self._reading_log():
+            content = decode_checkpoint(parts)
+        state = self.empty_state()
+        state.tombstones.extend(content.removed)
+        return state, state.apply(checkpoint.version, content.actions)
 
     async def _load_without_hint(self) -> None:
         """A log whose beginning was cleaned and whose hint is lost: rare, so the folder is listed only here."""
@@ -289,8 +292,13 @@ class CommitLog(ABC, Generic[S]):
         """Write what the table says now as a checkpoint and point readers to it."""
         # Of the sound state alone: files that are not ours would be missing in it.
         version, content = self._sound_state().version, self.checkpoint_content()
-        data = await asyncio.to_thread(encode_checkpoint, content)
-        hint = LastCheckpoint(version, size=len(content))
+
+        def encoded() -> tuple[pa.Buffer, int]:
+            made = content()
+            return encode_checkpoint(made), len(made)
+
+        data, actions = await asyncio.to_thread(encoded)
+        hint = LastCheckpoint(version, size=actions)
         await self.store.put(self.path(hint.paths[0]), data)
         await self.store.put(self.path(LAST_CHECKPOINT), msgspec.json.encode(hint))
         self.checkpoint_version = version
@@ -337,7 +345,7 @@ class Table(CommitLog[TableState]):
     def empty_state(self) -> TableState:
         return TableState(on_object_store=self.store.on_object_store)
 
-    def checkpoint_content(self) -> Checkpoint:
+    def checkpoint_content(self) -> Callable[[], Checkpoint]:
         self.state.tombstones.forget_before(self._clock.now_ms() - self.state.config.file_delete_delay_ms)
         return checkpoint_of(self.state)
 

@@ -50,10 +50,18 @@ class WrittenBatch(msgspec.Struct, frozen=True, array_like=True):
     written_ms: int
     ranges: tuple[OffsetRange, ...]
     partition_count: int = 0  # of the topic then: by it a repetition finds out where each of its records went
+    topic_records: int = 0  # in all its partitions then, those included that are gone
 
     @property
     def next_sequence(self) -> int:
         return (self.sequence + self.count) % _SEQUENCES
+
+    @property
+    def standing(self) -> int:
+        """Grows from each batch of a stream to the next, while its count goes round and servers' clocks differ: whoever
+        writes a batch has seen the one before it, and so all that the log held by then.
+        """
+        return self.topic_records if self.stream == TOPIC_STREAM else self.ranges[0].base_offset
 
 
 _notes = msgspec.json.Decoder(list[WrittenBatch])
@@ -68,21 +76,11 @@ def decode_notes(text: str) -> list[WrittenBatch]:
 
 
 def in_order(batches: Iterable[WrittenBatch]) -> list[WrittenBatch]:
-    """Batches that come in no order, those of a stream as they were written and the streams by their last one.
-
-    The order in a stream is that of its own count, because servers' clocks differ. The count goes round, and begins
-    after its widest gap. Of an epoch that is over nothing is left.
-    """
+    """Batches that come in no order, those of a stream as they were written and the streams by their last one."""
     streams: dict[tuple[int, int], list[WrittenBatch]] = {}
-    for batch in batches:
+    for batch in sorted(batches, key=lambda batch: batch.standing):
         streams.setdefault((batch.producer_id, batch.stream), []).append(batch)
-    for stream, written in streams.items():
-        epoch = max(batch.epoch for batch in written)
-        counted = sorted((batch for batch in written if batch.epoch == epoch), key=lambda batch: batch.sequence)
-        gaps = [(batch.sequence - counted[i - 1].next_sequence) % _SEQUENCES for i, batch in enumerate(counted)]
-        first = gaps.index(max(gaps))
-        streams[stream] = counted[first:] + counted[:first]
-    by_age = sorted(streams.values(), key=lambda written: max(batch.written_ms for batch in written))
+    by_age = sorted(streams.values(), key=lambda written: written[-1].written_ms)
     return [batch for written in by_age for batch in written]
 
 
@@ -141,10 +139,10 @@ class ProducerStates:
                 break
             del self._streams[stream]
 
-    def overlay(self) -> ProducerStates:
-        """A copy to decide a group of requests on, in which each sees the ones before it."""
+    def overlay(self, batches: Iterable[ProducerBatch]) -> ProducerStates:
+        """A copy to decide these batches on, in which each sees the ones before it. It knows their streams alone."""
         copy = ProducerStates()
-        copy._streams = dict(self._streams)
+        copy._streams = {(each.producer_id, each.stream): written for each in batches if (written := self.of(each))}
         return copy
 
     def __iter__(self) -> Iterator[WrittenBatch]:

@@ -66,7 +66,7 @@ class Appended:
 
 
 Outcome: TypeAlias = Appended | LakelogError
-# Says of the rows where the mask is set what is wrong with them.
+# Says what is wrong with the rows where the mask is set.
 Blame: TypeAlias = Callable[[npt.NDArray[np.bool_], ErrorCode, str], None]
 
 
@@ -183,10 +183,10 @@ def _bad_requests(
     found: dict[int, LakelogError] = {}
 
     def blame(bad: npt.NDArray[np.bool_], code: ErrorCode, reason: str) -> None:
-        for row in np.flatnonzero(bad):
-            index = int(np.searchsorted(bounds, row, side="right")) - 1
-            record = int(row - bounds[index])
-            message = f"record {record} of the request {reason}"
+        rows = np.flatnonzero(bad)
+        indices, firsts = np.unique(np.searchsorted(bounds, rows, side="right") - 1, return_index=True)
+        for index, row in zip(indices.tolist(), rows[firsts].tolist(), strict=True):
+            message = f"record {row - int(bounds[index])} of the request {reason}"
             unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             found.setdefault(index, UnknownPartition(message) if unknown else LakelogError(code, message))
 
@@ -290,7 +290,7 @@ def _stamp_conditional(
     now_ms: int,
 ) -> StampedGroup:
     """As `_place`, where some requests name a producer or expect offsets: those are decided one after the other."""
-    producers = end.producers.overlay()
+    producers = end.producers.overlay(request.producer for request in requests if request.producer is not None)
     next_offsets = np.array(end.next_offsets, dtype=np.int64)
     outcomes: list[Outcome | None] = [None] * len(requests)
     written: dict[int, list[WrittenBatch]] = {}
@@ -364,6 +364,7 @@ def _written(
         now_ms,
         ranges,
         len(next_offsets),
+        int(next_offsets.sum()),
     )
 
 

@@ -71,7 +71,7 @@ class ListRecords:
         if self.partitions and not NO_PARTITION <= min(self.partitions) <= max(self.partitions) <= PARTITION_MOST:
             raise UnknownPartition("a partition number is out of range")
         times = [each for each in self.timestamps_ms if each is not None] if self.timestamps_ms else ()
-        if times and max(times, key=abs) not in range(-TIMESTAMP_MOST_MS, TIMESTAMP_MOST_MS):
+        if times and not -TIMESTAMP_MOST_MS <= min(times) <= max(times) < TIMESTAMP_MOST_MS:
             raise LakelogError(ErrorCode.INVALID_TIMESTAMP, "a timestamp is beyond the year 294247")
 
     def __len__(self) -> int:
