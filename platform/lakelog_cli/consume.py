@@ -62,7 +62,9 @@ def consume(
     with connected(url, patient=True) as client:
         stream = client.stream(topic, partition=partition, follow=follow, max_records=max_messages, **start)
         if form is Format.ARROW:
-            _write_arrow(stream)
+            # An empty topic has columns too, and who reads along hears of them at once.
+            columns = client.fetch(topic, partition=partition, offset="latest", max_bytes=1).to_arrow().schema
+            _write_arrow(stream, columns)
             return
         write = sys.stdout.buffer.write
         line_of = _lines(form, topic, key_separator, verbose)
@@ -86,7 +88,10 @@ def _start(
     if offset in ("earliest", "latest"):
         return {"offset": offset}
     if ":" in offset:
-        return {"positions": split_positions(offset), "offset": "earliest"}
+        positions = split_positions(offset)
+        if partition is not None and set(positions) != {partition}:
+            raise typer.BadParameter(f"--offset {offset} is of other partitions than --partition {partition}")
+        return {"positions": positions, "offset": "earliest"}
     try:
         number = int(offset)
     except ValueError:
@@ -112,16 +117,12 @@ def _lines(form: Format, topic: str, key_separator: str | None, verbose: bool) -
     return line
 
 
-def _write_arrow(stream: Stream) -> None:
-    writer: pa.RecordBatchStreamWriter | None = None
-    for batch in stream.batches():
-        table = batch.to_arrow()
-        if writer is None:
-            writer = pa.ipc.new_stream(sys.stdout.buffer, table.schema)
-        writer.write_table(table)
+def _write_arrow(stream: Stream, columns: pa.Schema) -> None:
+    with pa.ipc.new_stream(sys.stdout.buffer, columns) as writer:
         sys.stdout.buffer.flush()
-    if writer is not None:
-        writer.close()
+        for batch in stream.batches():
+            writer.write_table(batch.to_arrow())
+            sys.stdout.buffer.flush()
 
 
 def register(app: typer.Typer) -> None:

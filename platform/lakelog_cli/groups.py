@@ -158,6 +158,7 @@ def reset_offsets(
 def delete(
     groups: Annotated[list[str], typer.Argument(help="The groups.", show_default=False, metavar="GROUP...")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Delete groups without members, with the offsets that they committed."""
@@ -168,7 +169,10 @@ def delete(
             typer.confirm(f"Delete {', '.join(groups)} with all committed offsets?", abort=True, err=True)
         for group in groups:
             client.delete_group(group)
-            note(f"Group {group} is deleted.")
+            if not as_json:
+                note(f"Group {group} is deleted.")
+    if as_json:
+        print_json(groups)
 
 
 def _topic_and_partitions(text: str) -> tuple[str, list[int] | None]:

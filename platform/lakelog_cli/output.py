@@ -142,9 +142,13 @@ def counted(number: int, noun: str) -> str:
 def split_positions(text: str) -> dict[int, int]:
     """Offsets by partition, as 0:17,1:4."""
     try:
-        return {int(partition): int(offset) for partition, offset in (item.split(":") for item in text.split(","))}
+        pairs = [(int(partition), int(offset)) for partition, offset in (item.split(":") for item in text.split(","))]
     except ValueError:
         raise typer.BadParameter(f"{text!r} are no offsets by partition; write them as 0:17,1:4") from None
+    positions = dict(pairs)
+    if len(positions) < len(pairs):
+        raise typer.BadParameter(f"{text!r} names a partition twice")
+    return positions
 
 
 def split_pairs(texts: Sequence[str], what: str) -> dict[str, str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lakelog.client import DEFAULT_URL, LakelogClient, Record, rows_as_records
+from lakelog.client import DEFAULT_URL, LakelogClient, Record
+from lakelog.errors import LakelogError
+from lakelog_cli.files import FileKind, Rows, as_records, open_rows
 from lakelog_cli.json_lines import from_line
 from lakelog_cli.output import (
     AsJson,
@@ -28,32 +26,6 @@ from lakelog_cli.output import (
     split_pairs,
     stderr,
 )
-
-# Rows that are read, turned into records and sent at a time.
-FILE_ROWS = 65_536
-
-
-class FileKind(Enum):
-    ARROW = "arrow"
-    PARQUET = "parquet"
-    CSV = "csv"
-
-
-_KINDS = {
-    ".arrow": FileKind.ARROW,
-    ".arrows": FileKind.ARROW,
-    ".feather": FileKind.ARROW,
-    ".ipc": FileKind.ARROW,
-    ".parquet": FileKind.PARQUET,
-    ".csv": FileKind.CSV,
-}
-
-
-class Rows(NamedTuple):
-    """The rows of a file, piece by piece. How many there are is not known of every kind of file."""
-
-    total: int | None
-    pieces: Iterator[pa.Table]
 
 
 def produce(
@@ -81,7 +53,11 @@ def produce(
     key_column: Annotated[str | None, typer.Option("--key-column", help="The column that holds the keys.")] = None,
     value_column: Annotated[
         str | None,
-        typer.Option("--value-column", help="The column that holds the values; without one a row becomes JSON."),
+        typer.Option(
+            "--value-column",
+            help="The column that holds the values. Without one a row becomes JSON, unless its columns are those of a "
+            "record: value (text or bytes), and maybe key, headers, timestamp and partition.",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="A header for each line's record.")
@@ -102,7 +78,7 @@ def produce(
     headers = tuple(split_pairs(header or [], "a header").items())
     with connected(url, patient=True) as client:
         if file is not None:
-            rows = _open(file, file_kind)
+            rows = open_rows(file, file_kind)
             sent = _send_file(client, topic, file.name, rows, key_column, value_column, partition)
         else:
             records = _records(json_lines, key_separator, headers)
@@ -174,51 +150,14 @@ def _send_file(
     with Progress(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(name, total=rows.total)
         for piece in rows.pieces:
-            # A file with a column `value` holds records already, as a fetch gives them.
-            given = "value" in piece.column_names and key is None and value is None
-            records = _as_fetched(piece) if given else rows_as_records(piece, key=key, value=value)
+            try:
+                records = as_records(piece, key=key, value=value, first_row=sent + 1)
+            except LakelogError as error:
+                before = f"the first {counted(sent, 'row')} were sent" if sent else "nothing was sent"
+                raise failure(f"{error.message}; {before}") from None
             sent += client.produce(topic, records, partition=partition).records
             progress.update(task, completed=sent)
     return sent
-
-
-def _as_fetched(piece: pa.Table) -> pa.Table:
-    """Without the place that the records had, and without columns that are no part of a record."""
-    return piece.select([name for name in ("key", "value", "headers", "timestamp") if name in piece.column_names])
-
-
-def _open(path: Path, kind: FileKind | None) -> Rows:
-    kind = kind or _KINDS.get(path.suffix.lower())
-    if kind is None:
-        raise typer.BadParameter(f"{path.name} does not tell what it is: say --file-format arrow, parquet or csv")
-    try:
-        if kind is FileKind.PARQUET:
-            parquet = pa.parquet.ParquetFile(path)
-            return Rows(parquet.metadata.num_rows, _tables(parquet.iter_batches(FILE_ROWS), path))
-        if kind is FileKind.CSV:
-            return Rows(None, _tables(iter(pa.csv.open_csv(path)), path))
-        return _open_arrow(path)
-    except (pa.ArrowException, OSError) as error:
-        raise failure(f"{path} can't be read as {kind.value}: {error}") from None
-
-
-def _open_arrow(path: Path) -> Rows:
-    source = pa.memory_map(str(path))
-    try:
-        reader = pa.ipc.open_file(source)
-    except pa.ArrowInvalid:
-        source.seek(0)
-        return Rows(None, _tables(iter(pa.ipc.open_stream(source)), path))
-    batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-    return Rows(reader.count_rows(), _tables(batches, path))
-
-
-def _tables(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[pa.Table]:
-    try:
-        for batch in batches:
-            yield pa.Table.from_batches([batch])
-    except (pa.ArrowException, OSError) as error:
-        raise failure(f"{path} ends early: {error}") from None
 
 
 def register(app: typer.Typer) -> None:

@@ -172,6 +172,7 @@ def delete(
         typer.Argument(help="The topics.", autocompletion=complete_topic, show_default=False, metavar="TOPIC..."),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Delete topics with all their records."""
@@ -183,7 +184,10 @@ def delete(
             typer.confirm(f"Delete {', '.join(topics)} with {counted(records, 'record')}?", abort=True, err=True)
         for topic in topics:
             client.delete_topic(topic)
-            note(f"Topic {topic} is deleted.")
+            if not as_json:
+                note(f"Topic {topic} is deleted.")
+    if as_json:
+        print_json(topics)
 
 
 @app.command("delete-records")

@@ -34,7 +34,7 @@ def test_a_group_from_its_first_offset_to_its_end(lakelog: Lakelog, refused: Ref
     )
     assert (moved["before"], moved["after"]) == (0, 3)
     assert "say --yes" in refused("groups", "delete", "followers", exit_code=1)
-    lakelog("groups", "delete", "followers", "--yes")
+    assert json.loads(lakelog("groups", "delete", "followers", "--yes", "--json")) == ["followers"]
     assert "followers" not in lakelog("groups", "list", "--json")
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from lakelog.client import LakelogClient, Record
+from lakelog_cli import files
 from lakelog_cli.local_gateway import LocalGateway
 from tests.cli.conftest import Lakelog, Refused, invoke
 
@@ -97,6 +98,16 @@ def test_arrow_comes_out_as_a_stream(lakelog: Lakelog, server: LocalGateway) -> 
     assert table["offset"].to_pylist() == [0, 1]
 
 
+def test_an_empty_topic_is_a_stream_without_records(lakelog: Lakelog, server: LocalGateway) -> None:
+    lakelog("topics", "create", "void", "--partitions", "2")
+    for options in ((), ("--partition", "1"), ("--max-messages", "0")):
+        done = invoke(server.url, "consume", "void", "--format", "arrow", *options)
+        assert done.exit_code == 0
+        table = pa.ipc.open_stream(done.stdout_bytes).read_all()
+        assert table.num_rows == 0
+        assert table.column_names == ["partition", "offset", "timestamp", "key", "value", "headers"]
+
+
 def write(table: pa.Table, path: Path) -> None:
     if path.suffix == ".parquet":
         pa.parquet.write_table(table, path)
@@ -137,6 +148,63 @@ def test_a_file_of_fetched_records_is_sent_as_it_is(lakelog: Lakelog, server: Lo
     assert {**after, "topic": "saved"} == before
 
 
+MEASURED = {"sensor": ["a", "b"], "unit": ["C", "C"]}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {**MEASURED, "value": ["low", "high"]},
+        {**MEASURED, "value": [1.5, 2.5]},
+        {"key": ["a", "b"], "value": [1.5, 2.5]},
+        {"timestamp": ["early", "late"], "value": ["low", "high"]},
+    ],
+    ids=["text", "numbers", "numbers-with-keys", "times-that-are-none"],
+)
+def test_no_column_of_a_row_is_lost(
+    lakelog: Lakelog, tmp_path: Path, request: pytest.FixtureRequest, columns: dict[str, list[Any]], suffix: str
+) -> None:
+    table, path = pa.table(columns), tmp_path / f"rows.{suffix}"
+    write(table, path)
+    topic = request.node.callspec.id
+    lakelog("produce", topic, "--file", str(path))
+    assert [record["value"] for record in rows(lakelog("consume", topic, "--format", "json"))] == table.to_pylist()
+
+
+def test_a_file_of_records_says_where_they_go(lakelog: Lakelog, tmp_path: Path) -> None:
+    path = tmp_path / "placed.parquet"
+    write(pa.table({"key": ["a", "a"], "value": ["x", "y"], "partition": [1, 0]}), path)
+    lakelog("topics", "create", "placed", "--partitions", "2")
+    lakelog("produce", "placed", "--file", str(path))
+    records = rows(lakelog("consume", "placed", "--format", "json"))
+    assert {(record["partition"], record["value"]) for record in records} == {(1, "x"), (0, "y")}
+
+
+def test_a_row_that_cannot_be_sent_is_named(
+    lakelog: Lakelog, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "far.arrow"
+    write(pa.table({"at": pa.array([0, 0, 0, 2**62], pa.timestamp("us"))}), path)
+    said = refused("produce", "far", "--file", str(path), exit_code=1)
+    assert "column 'at', row 4: this timestamp[us] is out of range" in said
+    assert said.endswith("; nothing was sent\n")
+    monkeypatch.setattr(files, "FILE_ROWS", 2)
+    said = refused("produce", "far", "--file", str(path), exit_code=1)
+    assert "column 'at', row 4" in said
+    assert said.endswith("; the first 2 rows were sent\n")
+    assert len(rows(lakelog("consume", "far", "--format", "json"))) == 2
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow", "arrows"])
+def test_a_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setattr(files, "FILE_ROWS", 4)
+    path = tmp_path / f"long.{suffix}"
+    write(pa.table({"id": range(10)}), path)
+    pieces = [piece["id"].to_pylist() for piece in files.open_rows(path, None).pieces]
+    assert pieces == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
 def test_a_line_that_is_no_record_ends_it_and_says_where_to_go_on(lakelog: Lakelog, refused: Refused) -> None:
     said = refused("produce", "broken", "--json-lines", exit_code=1, stdin=b'{"value": 1}\nnonsense\n{"value": 3}\n')
     assert "line 2 is not a record" in said
@@ -155,6 +223,13 @@ def test_a_line_that_is_no_record_ends_it_and_says_where_to_go_on(lakelog: Lakel
         (("consume", "there", "--offset", "soon"), b"", 2, "'soon' is no offset"),
         (("consume", "there", "--offset", "1:x"), b"", 2, "write them as 0:17,1:4"),
         (("consume", "there", "--offset", "3"), b"", 2, "say --partition too"),
+        (
+            ("consume", "there", "-p", "1", "-o", "0:17"),
+            b"",
+            2,
+            "--offset 0:17 is of other partitions than --partition 1",
+        ),
+        (("consume", "there", "--offset", "0:1,0:2"), b"", 2, "'0:1,0:2' names a partition twice"),
         (("consume", "there", "--from-time", "soon"), b"", 2, "'soon' is no time"),
         (("consume", "there", "--from-time", "9999999d"), b"", 2, "'9999999d' is no time"),
         (("consume", "there", "--from-time", "0001-01-01"), b"", 2, "'0001-01-01' is no time"),

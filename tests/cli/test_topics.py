@@ -47,6 +47,12 @@ def test_a_description_shows_partitions_and_the_configs_that_were_set(lakelog: L
     assert "cleanup.policy" in lakelog("topics", "describe", "shown", "--all")
 
 
+def test_a_script_hears_what_is_deleted(lakelog: Lakelog) -> None:
+    lakelog("topics", "create", "gone-1")
+    lakelog("topics", "create", "gone-2")
+    assert json.loads(lakelog("topics", "delete", "gone-1", "gone-2", "--yes", "--json")) == ["gone-1", "gone-2"]
+
+
 def test_nothing_is_deleted_without_a_yes(lakelog: Lakelog, refused: Refused) -> None:
     lakelog("topics", "create", "kept")
     assert "say --yes" in refused("topics", "delete", "kept", exit_code=1)
