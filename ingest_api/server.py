@@ -15,9 +15,13 @@ from fastapi import FastAPI
 from ingest_api.app import create_app, front_of
 from ingest_api.gateway import Gateway
 from ingest_api.settings import NO_LISTENER, LoadedSettings, split_address
+from lakelog.client import DEFAULT_URL
 from lakelog.delta.store import open_store
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.interpreter import set_for_serving
+
+# On these the command line finds a gateway without being told, if the port is its own.
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0", "::")
 
 
 class GatewayServer(uvicorn.Server):
@@ -42,8 +46,11 @@ class GatewayServer(uvicorn.Server):
         await super().serve(sockets)
 
 
-def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
-    """Run until told to stop. Raises LakelogError if the address can't be had or the warehouse can't be opened."""
+def serve(settings: LoadedSettings, *, command: str = "lakelog") -> None:
+    """Run until told to stop. Raises LakelogError if the address can't be had or the warehouse can't be opened.
+
+    `command` is how whoever is greeted can call the command line.
+    """
     _log_to_stderr(settings)
     # What can't be opened is said now, and not by a process that has greeted already.
     open_store(settings.gateway.warehouse, settings.storage, fsync=settings.log.fsync)
@@ -65,9 +72,8 @@ def serve(settings: LoadedSettings, *, greet: bool = True) -> None:
         proxy_headers=False,  # Anybody can send them. The setting public_url says what a proxy would.
         timeout_graceful_shutdown=max(1, settings.gateway.stop_timeout_ms // 1000),
     )
-    if greet:
-        # The port that was given may be 0, for any that is free.
-        print(_greeting(host, listener.getsockname()[1], kafka, settings), flush=True)
+    # The port that was given may be 0, for any that is free.
+    print(_greeting(host, listener.getsockname()[1], kafka, settings.gateway.warehouse, command), flush=True)
     GatewayServer(config, app).run([listener])
 
 
@@ -99,17 +105,21 @@ def _log_to_stderr(settings: LoadedSettings) -> None:
     access.handlers = [lines]
 
 
-def _greeting(host: str, port: int, kafka: socket.socket | None, settings: LoadedSettings) -> str:
+def _greeting(host: str, port: int, kafka: socket.socket | None, warehouse: str, command: str) -> str:
     clients = ""
     if kafka is not None:
         address, kafka_port = kafka.getsockname()[:2]
         clients = f"and Kafka's clients on {address}:{kafka_port}\n"
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    found = host in _LOCAL_HOSTS and f"http://localhost:{port}" == DEFAULT_URL
+    at = "" if found else f" --url {url}"
     return f"""
-Lakelog serves {settings.gateway.warehouse} on {url}
+Lakelog serves {warehouse} on {url}
 {clients}
   curl -X POST {url}/topics/hello -H 'Content-Type: application/json' -d '{{"records": [{{"value": "world"}}]}}'
   curl '{url}/topics/hello/records'
-  lakelog topics list        lakelog consume hello --follow        lakelog demo
+  {command} topics list{at}
+  {command} consume hello --follow --from-beginning{at}
+  {command} demo
   {url}/ui shows it all, {url}/docs describes the API. Ctrl-C stops.
 """

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lakelog.client import LakelogClient, Record
+from lakelog_cli.called import own_command
 from lakelog_cli.local_gateway import LocalGateway
 from lakelog_cli.output import human_bytes, stdout
 
@@ -80,12 +81,13 @@ def demo(
     console.print()
     console.print(Rule(style="dim"))
     console.print("That was it, and everything is cleaned up. To go on with a gateway of your own:")
-    for command in (
-        "lakelog serve --warehouse ./data",
-        "echo hello | lakelog produce greetings",
-        "lakelog consume greetings",
+    command = own_command()
+    for line in (
+        f"{command} serve --warehouse ./data",
+        f"echo hello | {command} produce greetings",
+        f"{command} consume greetings",
     ):
-        console.print(f"  [bold]{command}[/]")
+        console.print(Text(f"  {line}", style="bold"), soft_wrap=True)
 
 
 def _chapter(console: Console, title: str, command: str) -> None:

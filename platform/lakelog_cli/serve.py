@@ -21,6 +21,7 @@ from rich.text import Text
 from ingest_api.settings import ENVIRONMENT_PREFIX, LoadedSettings, all_rows, load_settings
 from lakelog.config import ConfigEntry, ConfigRow
 from lakelog.errors import LakelogError
+from lakelog_cli.called import own_command
 from lakelog_cli.maintenance import EVERY_SECONDS, scheduler
 
 ConfigFile = Annotated[
@@ -79,7 +80,7 @@ def serve(
     settings = _load(flags, config)
     try:
         with nullcontext() if no_maintenance else _scheduler(settings, maintenance_every_seconds):
-            serve_until_stopped(settings)
+            serve_until_stopped(settings, command=own_command())
     except LakelogError as error:
         raise _failure(error, 1) from None
 

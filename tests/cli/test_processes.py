@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -91,6 +93,45 @@ def test_a_wrong_setting_is_named(server: LocalGateway, arguments: tuple[str, ..
     assert done.returncode == 2
     assert said in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+# So that each line that is printed ends by itself.
+ENDINGS = {"--from-beginning": "--from-beginning --max-messages 1", " demo": " demo --help"}
+
+
+def test_what_the_greeting_tells_to_try_can_be_copied(tmp_path: Path) -> None:
+    # Where `make run` is typed: the command lies under this folder, and the shell finds it nowhere else.
+    here = Path(LAKELOG).parents[2]
+    folders = [folder for folder in os.get_exec_path() if not Path(folder, "lakelog").exists()]
+    surroundings = {**environment(""), "PATH": os.pathsep.join(folders)}
+    del surroundings["LAKELOG_URL"]
+    options = ["--http", "127.0.0.1:0", "--kafka", "none", "--access-log", "off", "--no-maintenance"]
+    with subprocess.Popen(
+        [LAKELOG, "serve", "--warehouse", str(tmp_path), *options],
+        env=surroundings,
+        cwd=here,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            told = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, server.stdout))
+            commands = [line.strip() for line in told if line.startswith("  ")]
+            assert len(commands) == 5
+            shown = []
+            for command in commands:
+                for open_end, ending in ENDINGS.items():
+                    command = command.replace(open_end, ending)
+                done = subprocess.run(command, shell=True, env=surroundings, cwd=here, capture_output=True, timeout=60)
+                assert done.returncode == 0, (command, done.stderr)
+                shown.append(done.stdout.decode())
+            produced, fetched, listed, consumed, _ = shown
+            assert '"offset":0' in produced
+            assert '"world"' in fetched
+            assert "hello" in listed
+            assert consumed == '"world"\n'
+        finally:
+            server.terminate()
 
 
 def test_an_address_that_is_taken_is_named(server: LocalGateway, tmp_path: Path) -> None:
