@@ -161,7 +161,7 @@ STEPS = st.lists(
         st.sampled_from([TOPIC_STREAM, TOPIC_STREAM, 0, 2]),
         st.sampled_from([False] * 9 + [True]),  # whether it restarts
         st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),  # partitions
-        st.integers(1, 5) | st.integers(1, 2**29),  # records in each
+        st.integers(1, 5) | st.integers(2**26, 2**29),  # records in each
         st.integers(0, 10**6),  # the time on the clock of the server
         st.booleans(),  # whether its note lives on when it is no longer remembered
     ),
@@ -188,16 +188,22 @@ def test_notes_found_in_any_order_give_the_same_memory(
 
 
 @pytest.mark.parametrize("stream", [TOPIC_STREAM, 1])
-@pytest.mark.parametrize(
-    "counts", [[4_000_000] * 650, [20, *[2**28] * 4, 1, 1, 1, 1, 1], [2**20] * 2**12], ids=["round", "half", "twice"]
-)
-def test_notes_may_span_the_whole_circle_of_the_count(stream: int, counts: list[int]):
+@pytest.mark.parametrize(("batches", "each"), [(650, 4_000_000), (2**12, 2**20)], ids=["once round", "twice, in step"])
+def test_notes_may_span_the_whole_circle_of_the_count(stream: int, batches: int, each: int):
     topic = Topic()
-    for number, count in enumerate(counts):
-        topic.write(topic.next_of(1, stream), [number % 3], count, now_ms=number)
+    for number in range(batches):
+        topic.write(topic.next_of(1, stream), [number % 3], each, now_ms=number)
     opened = topic.opened_with(topic.notes[::-1])
     assert list(opened) == list(topic.states)
     assert opened.check(topic.next_of(1, stream), 1) is None
+
+
+@pytest.mark.parametrize("stream", [TOPIC_STREAM, 1])
+def test_a_note_may_be_left_of_long_before(stream: int):
+    topic = Topic()
+    for number, each in enumerate([10, 20, *[300_000_000] * 4, 1, 1, 1, 1, 1]):
+        topic.write(topic.next_of(1, stream), [number % 3], each, now_ms=number)
+    assert list(topic.opened_with([*topic.states, topic.notes[1]])) == list(topic.states)
 
 
 def test_streams_are_found_in_the_order_of_their_last_batches():
