@@ -1,7 +1,8 @@
-"""A ledger whose commits fail holds on to nothing that they would have written."""
+"""A ledger whose commits fail holds on to nothing that they would have written, neither in memory nor in its folder."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakelog.delta.ledger import Ledger
+from lakelog.delta.ledger import CLEAN_INTERVAL_MS, Ledger
+from lakelog.delta.row_files import ON_ITS_WAY_MS
 from lakelog.errors import LakelogError
 from tests.simulation.faulty_store import Fate, FaultyStore, Warehouse
 from tests.simulation.virtual_time import VirtualClock, in_virtual_time
@@ -43,3 +45,35 @@ def test_rows_whose_commit_failed_are_let_go_of(fate: Fate) -> None:
         assert (await ledger.read()).num_rows == (1 if fate is Fate.REPLY_LOST else 0)
 
     fail()
+
+
+@in_virtual_time
+async def test_files_whose_commit_never_came_go_when_it_can_come_no_more() -> None:
+    store = FaultyStore(Warehouse(VirtualClock()))
+    died = Ledger(store, "__names", SCHEMA, VirtualClock(), in_place)
+    await died.claim()
+    store.when("create", ".json", Fate.NEVER_ARRIVES, times=1_000)
+    with pytest.raises(LakelogError):
+        await died.append(0, pa.table({"name": ["lost"]}, schema=SCHEMA))
+    left = files_of(store)
+    assert len(left) == 1
+    await store.put("__names/somebody else's.parquet", b"")
+
+    store = FaultyStore(store.warehouse)
+    ledger = Ledger(store, "__names", SCHEMA, VirtualClock(), in_place)
+    await ledger.claim()
+    for name in "ab":
+        await ledger.append(1, pa.table({"name": [name]}, schema=SCHEMA))
+    await asyncio.sleep((ON_ITS_WAY_MS - 60_000) / 1000)
+    await ledger.cut_log()
+    assert left < files_of(store)
+    await asyncio.sleep(CLEAN_INTERVAL_MS / 1000)
+    await ledger.rewrite(ledger.files, lambda rows: rows)  # readers of what was before still have their time
+    await ledger.cut_log()
+    assert len(files_of(store)) == 4
+    assert files_of(store).isdisjoint(left)
+    assert sorted((await ledger.read())["name"].to_pylist()) == ["a", "b"]
+
+
+def files_of(store: FaultyStore) -> set[str]:
+    return {path for path in store.warehouse.files if path.endswith(".parquet")}

@@ -7,6 +7,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 
+from lakelog.delta.row_files import ON_ITS_WAY_MS, RowLog
 from lakelog.delta.rows import FOLD_FILES, RowTable
 from lakelog.errors import ErrorCode, LakelogError
 from tests.simulation.faulty_store import Fate, FaultyStore, Warehouse
@@ -22,6 +23,12 @@ def table_on(store: FaultyStore) -> RowTable:
 
 async def append(table: RowTable, number: int) -> None:
     await table.append([{"number": number, "at": VirtualClock().now_ms() * 1000}])
+
+
+async def live_files(store: FaultyStore) -> set[str]:
+    log = RowLog(store, "__rows", store.warehouse.clock, out_of_use_ms=0)
+    await log.refresh()
+    return set(map(log.path, log.state.live))
 
 
 async def numbers(store: FaultyStore) -> list[int]:
@@ -61,6 +68,23 @@ async def test_rows_that_come_while_others_are_folded_stay() -> None:
     ours.when("create", COMMIT, meanwhile=lambda: append(table_on(theirs), FOLD_FILES))
     await append(table_on(ours), FOLD_FILES - 1)
     assert await numbers(ours) == list(range(FOLD_FILES + 1))
+
+
+@in_virtual_time
+async def test_a_file_whose_commit_never_came_goes_with_a_later_fold() -> None:
+    store = FaultyStore(Warehouse(VirtualClock()))
+    await append(table_on(store), 0)
+    store.when("create", COMMIT, Fate.NEVER_ARRIVES, times=1_000)
+    with pytest.raises(LakelogError):
+        await append(table_on(store), 1)
+    (orphan,) = {path for path in store.warehouse.files if path.endswith(".parquet")} - await live_files(store)
+    store = FaultyStore(store.warehouse)
+    await asyncio.sleep(ON_ITS_WAY_MS / 1000)
+    assert orphan in store.warehouse.files
+    for number in range(FOLD_FILES):
+        await append(table_on(store), number)
+    assert orphan not in store.warehouse.files
+    assert await numbers(store) == list(range(FOLD_FILES))  # the first one is too old
 
 
 @in_virtual_time

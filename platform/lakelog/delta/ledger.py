@@ -18,7 +18,17 @@ import pyarrow as pa
 from lakelog.clock import Clock
 from lakelog.delta import drafts
 from lakelog.delta.actions import Action, Add, Txn
-from lakelog.delta.row_files import RowLog, RowState, add_of_rows, decode_rows, encode_rows, remove_of_rows, rows_in
+from lakelog.delta.row_files import (
+    RowLog,
+    RowState,
+    add_of_rows,
+    decode_rows,
+    encode_rows,
+    first_key_of,
+    remove_of_rows,
+    rows_in,
+    rows_path,
+)
 from lakelog.delta.state import Changes
 from lakelog.delta.store import Store
 from lakelog.delta.table import DraftOn, Stale
@@ -128,7 +138,7 @@ class Ledger:
         removes = [Action(remove=remove_of_rows(file.path, file.bytes, now_ms)) for file in files]
         adds = []
         if rows.num_rows:
-            adds.append(await self._write(_first_key(files[0].path), rows, commit_id, data_change=False))
+            adds.append(await self._write(first_key_of(files[0].path), rows, commit_id, data_change=False))
         metrics = {"numRemovedFiles": str(len(files)), "numOutputRows": str(rows.num_rows)}
         info = drafts.commit_info(commit_id, "COMPACT", now_ms, metrics=metrics)
         actions = [info, *removes, *(Action(add=add) for add in adds)]
@@ -149,7 +159,7 @@ class Ledger:
         if self._log.state.version - self._log.checkpoint_version >= CHECKPOINT_COMMITS:
             await self._log.doing("a checkpoint of", self._log.checkpoint())
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._cleaned_ms >= CLEAN_INTERVAL_MS and self._log.checkpoint_version >= 0:
+        if now_ms - self._cleaned_ms >= CLEAN_INTERVAL_MS:
             self._cleaned_ms = now_ms
             await self._log.doing("cleaning", self._log.clean())
 
@@ -177,7 +187,7 @@ class Ledger:
 
     async def _write(self, first_key: int, rows: pa.Table, commit_id: str, *, data_change: bool) -> Add:
         data: pa.Buffer = await self._run(lambda: encode_rows(rows))
-        path = f"{first_key:020d}-{commit_id}.parquet"
+        path = rows_path(first_key, commit_id)
         await self._log.doing("writing", self._store.put(self._log.path(path), data))
         if rows.num_rows <= HELD_ROWS_MAX:
             self._held[path] = rows
@@ -211,10 +221,6 @@ def plan_fold(rows_by_file: Sequence[int], files_max: int) -> int:
             break
         taken, total = taken + 1, total + rows
     return taken
-
-
-def _first_key(path: str) -> int:
-    return int(path.split("-", 1)[0])
 
 
 def _epoch_of(state: RowState) -> int:

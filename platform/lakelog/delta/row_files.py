@@ -5,6 +5,7 @@ Such a table has no offsets and no partitions. Who may write to it, and what its
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -23,6 +24,10 @@ from lakelog.delta.table import CommitLog, OutcomeUnknown, storage_error
 from lakelog.delta.tombstones import Tombstones
 
 T = TypeVar("T")
+
+# No writer's commit comes so long after its file, also if its machine slept in between.
+ON_ITS_WAY_MS = 86_400_000
+_ROWS_FILE = re.compile(r"\d{20}-[0-9a-f]+\.parquet")
 
 _DELTA_TYPES = {
     pa.string(): "string",
@@ -90,8 +95,22 @@ class RowLog(CommitLog[RowState]):
             raise storage_error(error, f"{what} {self.name}") from error
 
     async def clean(self) -> None:
-        """Let go of what is out of use. Only what a checkpoint stands for goes."""
-        await self.clean_log(before_ms=self._clock.now_ms() - self._out_of_use_ms)
+        """Let go of what is out of use: commits that a checkpoint stands for, and files of writers that died before
+        their commit or before the file was whole.
+        """
+        now_ms = self._clock.now_ms()
+        await self.clean_log(before_ms=now_ms - self._out_of_use_ms)
+        await self._delete_orphans(before_ms=now_ms - max(self._out_of_use_ms, ON_ITS_WAY_MS))
+
+    async def _delete_orphans(self, *, before_ms: int) -> None:
+        old = [file.path.removeprefix(self.path("")) for file in await self.store.files(self.name, before_ms=before_ms)]
+        doubtful = [path for path in old if _ROWS_FILE.fullmatch(path) and path not in self.state.live]
+        unfinished = [file.path for file in await self.store.unfinished(self.name) if file.modified_ms < before_ms]
+        if doubtful:
+            await self.refresh()  # what came into the table since the folder was listed is no orphan
+            removed_ms = self.state.tombstones.times_ms()
+            doubtful = [path for path in doubtful if path not in self.state.live and path not in removed_ms]
+        await self.store.delete([*map(self.path, doubtful), *unfinished])
 
     def terms(self, schema: pa.Schema) -> list[Action]:
         """What makes a table of rows, in its first commit."""
@@ -119,6 +138,15 @@ def encode_rows(rows: pa.Table) -> pa.Buffer:
 
 def decode_rows(data: bytes, schema: pa.Schema) -> pa.Table:
     return pq.read_table(pa.BufferReader(data)).select(schema.names).cast(schema)
+
+
+def rows_path(first_key: int, commit_id: str) -> str:
+    """Where rows go. The names of files are in the order of their first keys."""
+    return f"{first_key:020d}-{commit_id}.parquet"
+
+
+def first_key_of(path: str) -> int:
+    return int(path.split("-", 1)[0])
 
 
 def add_of_rows(path: str, rows: int, size: int, now_ms: int, *, data_change: bool) -> Add:

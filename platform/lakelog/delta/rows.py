@@ -1,7 +1,8 @@
 """A plain Delta table of rows, for what the platform writes down about itself: append and read, by any process.
 
 It has no offsets, no partitions and no leader. Appends of several processes never conflict. Every FOLD_FILES appends
-its files become one, rows that are too old are left out, and the log is cut, so it stays small for ever.
+its files become one, rows that are too old are left out, the log is cut, and what writers that died have left goes: so
+it stays small for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import pyarrow.compute as pc
 from lakelog.clock import Clock
 from lakelog.delta import drafts
 from lakelog.delta.actions import Action, Add
-from lakelog.delta.row_files import RowLog, RowState, add_of_rows, decode_rows, encode_rows, remove_of_rows
+from lakelog.delta.row_files import (
+    RowLog,
+    RowState,
+    add_of_rows,
+    decode_rows,
+    encode_rows,
+    remove_of_rows,
+    rows_path,
+)
 from lakelog.delta.store import Store
 from lakelog.delta.table import DraftOn, Stale
 
@@ -80,7 +89,7 @@ class RowTable:
 
     async def _write(self, commit_id: str, rows: pa.Table, *, data_change: bool) -> Add:
         data, now_ms = encode_rows(rows), self._clock.now_ms()
-        path = f"{now_ms:020d}-{commit_id}.parquet"
+        path = rows_path(now_ms, commit_id)
         await self._log.doing("writing", self._store.put(self._log.path(path), data))
         return add_of_rows(path, rows.num_rows, data.size, now_ms, data_change=data_change)
 
