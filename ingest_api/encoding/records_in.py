@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from ingest_api.encoding.arrow_in import read_arrow
+from ingest_api.encoding.utf8 import is_utf8
 from ingest_api.errors import HttpError
 from ingest_api.media import Embedded
 from ingest_api.positions import INT32_MAX, INT64_MAX
@@ -21,6 +22,7 @@ from ingest_api.settings import GatewaySettings
 from lakelog.model.batch import NO_PARTITION, AnyRecords, ListRecords, from_arrow
 
 _FIELDS = {name: attrgetter(name) for name in ("key", "value", "headers", "timestamp", "partition")}
+_RAW = ("key", "value")
 
 HeaderPair: TypeAlias = tuple[str, bytes | None]
 
@@ -101,6 +103,8 @@ def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_m
         raise HttpError(422, "schemas are not taken here; send the records without key_schema and value_schema")
     records: list[_Record] = decoded.records
     _check_count(len(records), records_max)
+    if embedded is Embedded.JSON and not is_utf8(body):
+        raise _not_utf8(records)
     values, keys = _embedded(records, "value", embedded), _embedded(records, "key", embedded)
     headers = _column(records, "headers")
     size = sum(map(len, filter(None, values or ()))) + sum(map(len, filter(None, keys or ())))
@@ -115,6 +119,13 @@ def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_m
         timestamps_ms=_timestamps(_column(records, "timestamp")),
         partitions=_partitions(_column(records, "partition"), len(records), partition),
     )
+
+
+def _not_utf8(records: list[_Record]) -> HttpError:
+    """What is kept as it was sent was not decoded, so nobody has looked at its letters before."""
+    sent = ((f"$.records[{index}].{name}", _FIELDS[name](each)) for index, each in enumerate(records) for name in _RAW)
+    wrong = (place for place, raw in sent if raw is not None and not is_utf8(bytes(raw)))
+    return HttpError(400, f"the body is not JSON: {next(wrong, 'it')} is not UTF-8")
 
 
 def _column(records: list[_Record], name: str) -> list[Any] | None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest_api.encoding.utf8 import is_utf8
 from ingest_api.errors import HttpError
 from ingest_api.media import Embedded
 from lakelog.fetch import Fetched
@@ -169,7 +170,7 @@ def _check_utf8(array: pa.Array, reply: Fetched, column: str) -> None:
     try:
         array.cast(pa.string())
     except pa.ArrowInvalid:
-        raise _cannot_embed(array, reply, column, "text", _is_utf8) from None
+        raise _cannot_embed(array, reply, column, "text", is_utf8) from None
 
 
 def _check_json(array: pa.Array, reply: Fetched, column: str) -> None:
@@ -191,14 +192,6 @@ def _is_json(value: bytes) -> bool:
     try:
         msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
         return False
     return True
 

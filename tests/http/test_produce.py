@@ -153,6 +153,11 @@ REFUSED = [
     Refused("broken json", 400, "byte 12", body=b'{"records": x}'),
     Refused("json with something behind", 400, "trailing", body=records("v") + b"x"),
     Refused("not utf-8", 400, "not JSON", body=b'{"records":[{"value":"\xff"}]}', kind=TEXT),
+    Refused("not utf-8 in json", 400, "$.records[0].value is not UTF-8", body=b'{"records":[{"value":"\xff"}]}'),
+    Refused(
+        "a key that is not", 400, "[1].key", body=b'{"records":[{"key":"\xc3\xa9"},{"key":["\xc3"]}]}', kind=JSON_V2
+    ),
+    Refused("in what is not kept", 400, "it is not", body=b'{"records":[{"value":"\xff","value":1}]}'),
     Refused("half a surrogate pair", 400, "not JSON", body=b'{"records":[{"value":"\\ud800"}]}', kind=TEXT),
     Refused("half a surrogate pair in json", 400, "not JSON", body=b'{"records":[{"value":"\\ud800"}]}'),
     Refused("a list", 422, "Expected `object`", body=b"[]"),
