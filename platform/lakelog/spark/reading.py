@@ -140,7 +140,7 @@ class SliceReader:
     async def _look_again(self, missing: FileMissing) -> Sequence[PlannedFile]:
         """Where the rest of the slice lies now."""
         topic_name, number = self._range.topic, self._range.partition
-        async with Broker(self._store, in_threads=False) as broker:
+        async with Broker(self._store) as broker:
             try:
                 topic = await broker.topics.get(topic_name, max_age_ms=0)
                 partition = topic.partition(number)

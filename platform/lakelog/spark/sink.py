@@ -169,10 +169,12 @@ def _task() -> TaskContext:
 def _stage(options: SinkOptions, batch: BatchId, rows: Iterator[pa.RecordBatch]) -> Staged:
     context = _task()
     attempt = f"{context.partitionId():06d}-{context.taskAttemptId()}"
-    with asyncio.Runner() as runner:
-        stager = Stager(_open(options.address, in_threads=False), batch, attempt)
-        pieces = runner.run(stager.stage(rows_by_topic(rows, options.topic)))
-    return Staged(batch, context.partitionId(), pieces)
+
+    async def stage() -> tuple[Piece, ...]:
+        async with _open(options.address) as broker:
+            return await Stager(broker, batch, attempt).stage(rows_by_topic(rows, options.topic))
+
+    return Staged(batch, context.partitionId(), asyncio.run(stage()))
 
 
 def rows_by_topic(batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[tuple[str, pa.Table]]:
@@ -256,7 +258,7 @@ def _deliver(address: Address, messages: Sequence[WriterCommitMessage | None], *
 
 
 async def _delivered(address: Address, staged: Sequence[Staged], *, repeatable: bool) -> None:
-    async with _open(address, in_threads=True) as broker:
+    async with _open(address) as broker:
         pieces = [piece for each in staged for piece in each.pieces]
         await delivery.deliver(broker, staged[0].batch, pieces, repeatable=repeatable)
         # There may be no gateway to tidy up after what was appended here.
@@ -270,7 +272,7 @@ def _drop(address: Address, messages: Sequence[WriterCommitMessage | None]) -> N
 
 
 async def _dropped(address: Address, staged: Sequence[Staged]) -> None:
-    async with _open(address, in_threads=False) as broker:
+    async with _open(address) as broker:
         await delivery.drop(broker, staged[0].batch, [piece for each in staged for piece in each.pieces])
 
 
@@ -278,5 +280,5 @@ def _in_order(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return sorted((each for each in messages if isinstance(each, Staged)), key=lambda each: each.task)
 
 
-def _open(address: Address, *, in_threads: bool) -> Broker:
-    return Broker(open_store(address.warehouse, dict(address.storage)), in_threads=in_threads)
+def _open(address: Address) -> Broker:
+    return Broker(open_store(address.warehouse, dict(address.storage)))

@@ -27,7 +27,7 @@ class Warehouse:
     def __init__(self, address: Address) -> None:
         check_is_there(address)
         self._runner = asyncio.Runner()
-        self._broker = Broker(open_store(address.warehouse, dict(address.storage)), in_threads=False)
+        self._broker = Broker(open_store(address.warehouse, dict(address.storage)))
 
     def topics(self, subscription: Subscription) -> dict[str, TopicView]:
         """The subscribed topics that there are, as they are now. An assignment shows the assigned partitions only."""
