@@ -103,6 +103,8 @@ async def test_edges_by_time(spark: SparkSession, broker: Broker, warehouse: War
     times = {TOPIC: {"0": eighth, "1": third}}
     by_partition = batch(spark, warehouse, subscribe=TOPIC, startingOffsetsByTimestamp=json.dumps(times))
     assert offsets(by_partition) == [(0, 8), (0, 9)] + [(1, n) for n in range(10)]
+    up_to = batch(spark, warehouse, subscribe=TOPIC, endingOffsetsByTimestamp=json.dumps(times))
+    assert offsets(up_to) == [(0, n) for n in range(8)]  # the first of the other one is later
     late = EPOCH_US // 1000 + 12_000
     with pytest.raises(PySparkException, match="startingOffsetsByTimestampStrategy"):
         batch(spark, warehouse, subscribe=TOPIC, startingTimestamp=late).count()
@@ -286,6 +288,23 @@ async def test_a_stream_from_the_latest_offset_misses_nothing_that_comes_after(
     forget_last_commit(tmp_path / "checkpoint")
     written = await write(broker, TOPIC, 0, 3, 4)
     assert collected.run() == written
+
+
+async def test_a_stream_from_a_time_on(
+    spark: SparkSession, broker: Broker, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    await broker.admin.create_topic(TOPIC, 2)
+    written = await write(broker, TOPIC, 0, 0, 10)  # a record each second and a microsecond from EPOCH_US on
+    written += await write(broker, TOPIC, 1, 5, 10)
+    seventh_us = EPOCH_US + 7_000_000
+    options = {"subscribe": TOPIC, "startingTimestamp": seventh_us // 1000, "includeHeaders": True}
+    collected = CollectedStream(stream(spark, warehouse, **options), tmp_path / "checkpoint")
+    expected = [row for row in written if row.timestamp_us >= seventh_us]
+    assert 0 < len(expected) < len(written)
+    assert in_order(collected.run()) == in_order(expected)
+    # A record with an earlier time that comes later is one of the stream's all the same.
+    expected += await write(broker, TOPIC, 0, 0, 2)
+    assert in_order(collected.run()) == in_order(expected)
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])

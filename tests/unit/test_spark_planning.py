@@ -22,7 +22,8 @@ from lakelog.spark.planning import (
     Wanted,
     plan,
 )
-from lakelog.spark.ranges import between, check_not_behind, require_topics
+from lakelog.spark.positions import AtTime, AtTimes
+from lakelog.spark.ranges import between, check_not_behind, ends, require_topics
 from tests.unit.segments import segment
 
 SECOND_US = 1_000_000
@@ -128,6 +129,19 @@ def test_nothing_is_read_past_the_high_watermark() -> None:
     with pytest.raises(LakelogError, match="has offsets 0 to 10, and 0 to 12"):
         between({"t": {0: 0}}, {"t": {0: 12}}, topics, fail_on_data_loss=True)
     assert between({"t": {0: 0}}, {"t": {0: 12}}, topics, fail_on_data_loss=False) == [OffsetRange("t", 0, 0, 10)]
+
+
+def test_a_time_in_what_came_after_the_topics_were_looked_at_ends_at_the_high_watermark() -> None:
+    topics = topic_of(segments_of([10]), segments_of([5], partition=1))
+
+    def offset_at(topic: str, partition: int, time_ms: int) -> int | None:
+        return time_ms if time_ms < 12 else None  # by now there are two records more
+
+    for time_ms in (11, 12):
+        found = ends(AtTime(time_ms), topics, offset_at)
+        assert found == {"t": {0: 10, 1: 5}}
+        assert len(between({"t": {0: 0, 1: 0}}, found, topics, fail_on_data_loss=True)) == 2
+    assert ends(AtTimes({"t": {0: 9, 1: 5}}), topics, offset_at) == {"t": {0: 9, 1: 5}}
 
 
 def test_a_start_behind_the_end_has_nothing_to_read() -> None:

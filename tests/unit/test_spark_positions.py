@@ -84,11 +84,15 @@ def test_positions_by_partition_name_all_that_are_read_and_no_others() -> None:
 
 
 def test_which_positions_may_be_later_when_asked_again() -> None:
-    assert moves(At(LATEST))
-    assert moves(AtOffsets({"t": {0: 3, 1: LATEST}}))
-    assert moves(AtTime(5))
-    assert not moves(At(EARLIEST))
-    assert not moves(AtOffsets({"t": {0: 3, 1: EARLIEST}}))
+    named: Offsets = {"t": {0: 3, 1: 7}}
+    at_the_end: Offsets = {"t": {0: 9, 1: 7}}
+    further: Offsets = {"t": {0: 9, 1: 8}}
+    assert moves(At(LATEST), named, at_the_end)
+    assert moves(AtOffsets({"t": {0: 3, 1: LATEST}}), named, at_the_end)
+    assert moves(AtTime(5), named, at_the_end)
+    assert not moves(AtTime(5), named, further)
+    assert not moves(At(EARLIEST), named, at_the_end)
+    assert not moves(AtOffsets({"t": {0: 3, 1: EARLIEST}}), named, at_the_end)
 
 
 @st.composite

@@ -53,15 +53,20 @@ class AtTimes:
 Position: TypeAlias = At | AtOffsets | AtTime | AtTimes
 
 
-def moves(position: Position) -> bool:
-    """Whether the same words may name a later offset when they are asked again."""
+def moves(position: Position, named: Offsets, latest: Offsets) -> bool:
+    """Whether the same words may name a later offset than `named` when they are asked again.
+
+    A time does where there is no record as late as that; the first one that is stays the first.
+    """
     match position:
         case At(place):
             return place == LATEST
         case AtOffsets(offsets):
             return any(LATEST in partitions.values() for partitions in offsets.values())
         case _:
-            return True
+            return any(
+                offset >= latest[topic][number] for topic, each in named.items() for number, offset in each.items()
+            )
 
 
 def check_covers(position: Position, partitions: Mapping[str, Collection[int]], option: str) -> None:

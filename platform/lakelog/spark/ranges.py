@@ -73,6 +73,19 @@ def resolved(
     }
 
 
+def ends(position: Position, topics: Mapping[str, TopicView], offset_at: OffsetAt) -> Offsets:
+    """Where a read ends that begins now. Times are looked up later than the topics were, and what has come meanwhile
+    is not part of it.
+    """
+    seen = high_watermarks(topics)
+
+    def offset_before(topic: str, number: int, time_ms: int) -> int | None:
+        offset = offset_at(topic, number, time_ms)
+        return offset if offset is None or offset < seen[topic][number] else None
+
+    return resolved(position, topics, offset_before, "endingOffsets", latest_when_no_record=True)
+
+
 def high_watermarks(topics: Mapping[str, TopicView]) -> Offsets:
     return {
         name: {number: each.high_watermark for number, each in topic.partitions.items()}

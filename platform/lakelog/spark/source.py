@@ -50,7 +50,7 @@ from lakelog.spark.filters import push
 from lakelog.spark.options import SourceOptions, parse_source
 from lakelog.spark.planning import Slice, TopicView, Wanted, plan
 from lakelog.spark.positions import Offsets, OffsetsJson, admit, from_json, furthest, moves, to_json
-from lakelog.spark.ranges import between, check_not_behind, high_watermarks, log_starts, require_topics, resolved
+from lakelog.spark.ranges import between, check_not_behind, ends, high_watermarks, log_starts, require_topics, resolved
 from lakelog.spark.reading import read_slice
 from lakelog.spark.sink import BatchSink, StreamSink
 from lakelog.spark.warehouse import Warehouse
@@ -155,7 +155,7 @@ class BatchReader(_TaskSide, DataSourceReader):
                 "startingOffsets",
                 latest_when_no_record=options.latest_when_no_record,
             )
-            end = resolved(self._end, topics, warehouse.offset_at, "endingOffsets", latest_when_no_record=True)
+            end = ends(self._end, topics, warehouse.offset_at)
         ranges = between(start, end, topics, fail_on_data_loss=options.fail_on_data_loss)
         slices = plan(ranges, topics, self._wanted, min_partitions=options.min_partitions)
         return [SlicePartition(each) for each in slices]
@@ -187,7 +187,7 @@ class StreamReader(_TaskSide, DataSourceStreamReader, SupportsTriggerAvailableNo
             "startingOffsets",
             latest_when_no_record=self.options.latest_when_no_record,
         )
-        self._first = start if moves(self._start) else None
+        self._first = start if moves(self._start, start, high_watermarks(topics)) else None
         return to_json(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
