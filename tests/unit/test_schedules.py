@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import runpy
+import sys
+from contextlib import nullcontext
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -54,6 +59,9 @@ def test_a_run_that_hangs_does_not_keep_the_next_ones_for_ever() -> None:
     for job in yaml.safe_load_all((FOLDER / "kubernetes-cronjobs.yaml").read_text()):
         if job["kind"] == "CronJob":
             assert job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == SPARK_LIMIT_S
+    (application,) = yaml.safe_load_all((FOLDER / "kubernetes-spark-application.yaml").read_text())
+    driver = application["spec"]["template"]["driver"]["template"]
+    assert driver["spec"]["activeDeadlineSeconds"] == SPARK_LIMIT_S
     locked = [line for line in (FOLDER / "crontab").read_text().splitlines() if "flock" in line]
     assert locked
     assert all(f"timeout {SPARK_LIMIT_S // 3600}h " in line for line in locked)
@@ -70,3 +78,58 @@ def test_a_run_that_hangs_does_not_keep_the_next_ones_for_ever() -> None:
 )
 def test_every_job_is_started(schedule: list[list[str]], expected: set[str]) -> None:
     assert {name for names in schedule for name in names} == expected
+
+
+class Task:
+    """As much of an operator of Airflow as says when it runs. Airflow itself need not be there."""
+
+    def __init__(self, task_id: str, trigger_rule: str = "all_success", **_: object) -> None:
+        self.task_id = task_id
+        self.rule = trigger_rule
+        self.upstream: list[Task] = []
+        self.is_leaf = True
+
+    def __rshift__(self, later: Task) -> Task:
+        later.upstream.append(self)
+        self.is_leaf = False
+        return later
+
+    def __rrshift__(self, earlier: list[Task]) -> Task:
+        for each in earlier:
+            _ = each >> self
+        return self
+
+    def well(self, failing: str | None) -> bool:
+        """Whether it runs and goes well."""
+        runs = self.rule == "all_done" or all(each.well(failing) for each in self.upstream)
+        return runs and self.task_id != failing
+
+
+def airflow_tasks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Task]:
+    made: list[Task] = []
+
+    def operator(**given: Any) -> Task:
+        made.append(Task(**given))
+        return made[-1]
+
+    providers = "airflow.providers"
+    for module, name, thing in (
+        ("airflow.sdk", "DAG", lambda **_: nullcontext()),
+        (f"{providers}.apache.spark.operators.spark_submit", "SparkSubmitOperator", operator),
+        (f"{providers}.standard.operators.bash", "BashOperator", operator),
+        (f"{providers}.standard.operators.empty", "EmptyOperator", operator),
+    ):
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{name: thing}))
+    runpy.run_path(str(FOLDER / "airflow_dag.py"))
+    return {task.task_id: task for task in made}
+
+
+@pytest.mark.parametrize("failing", [None, "retention", "compaction_and_merge", "offsets_and_vacuum"])
+def test_in_airflow_a_job_that_fails_keeps_no_other_and_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, failing: str | None
+) -> None:
+    tasks = airflow_tasks(monkeypatch)
+    leaves = [task for task in tasks.values() if task.is_leaf]
+    jobs = [task for task in tasks.values() if not task.is_leaf]
+    assert [task.task_id for task in jobs if not task.well(failing)] == ([failing] if failing else [])
+    assert all(task.well(failing) for task in leaves) == (failing is None)
