@@ -7,17 +7,19 @@ because a connection would take all of it at once and keep it where nobody count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ingest_api.settings import GatewaySettings
-from lakelog.flow import Room
+from lakelog.flow import Room, Share
 
 PIECE_BYTES = 256 * 1024
+
+T = TypeVar("T")
 
 
 class Replies:
@@ -34,17 +36,28 @@ class Held:
     """The room of one reply, as a context. A response that is made inside of it takes it over."""
 
     def __init__(self, room: Room, size: int) -> None:
-        self._room = room
+        self._share = Share(room)
         self._size = size
         self._handed_over = False
 
+    async def take(self, size: int) -> None:
+        """So much more, for what is still to be read."""
+        await self._share.take(size)
+
     def resize(self, size: int) -> None:
         """The reply is so large by now: it is here already, so it does not ask."""
-        if size > self._size:
-            self._room.claim(size - self._size)
-        elif size < self._size:
-            self._room.leave(self._size - size)
-        self._size = size
+        if size > self._share.bytes:
+            self._share.claim(size - self._share.bytes)
+        else:
+            self._share.keep(size)
+
+    async def while_idle(self, waiting: Awaitable[T | None]) -> T | None:
+        """The outcome of something that may wait long, without room meanwhile. If there is one, the room is back."""
+        self.resize(0)
+        outcome = await waiting
+        if outcome is not None:
+            await self._share.take(self._size)
+        return outcome
 
     def response(self, body: bytes | memoryview, media_type: str, headers: Mapping[str, str]) -> Response:
         self.resize(len(body))
@@ -59,7 +72,7 @@ class Held:
         self.resize(0)
 
     async def __aenter__(self) -> Self:
-        await self._room.enter(self._size)
+        await self._share.take(self._size)
         return self
 
     async def __aexit__(

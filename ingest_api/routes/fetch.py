@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -13,11 +14,15 @@ from starlette.responses import Response
 
 from ingest_api import media
 from ingest_api.encoding.records_out import arrow_stream, json_list
+from ingest_api.errors import HttpError
 from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.positions import INT32_MAX, INT64_MAX, format_positions, parse_offset, parse_positions, resolve
 from ingest_api.replies import Held
 from ingest_api.routes.schemas import FETCHED
-from lakelog.fetch import Fetched, FetchFrom
+from lakelog.fetch import Fetched, FetchFrom, enough
+
+# The head of a reply says three numbers of each partition, and clients take so much of a head and no more.
+PARTITIONS_MAX = 1000
 
 TopicName = Annotated[str, Path(description="The topic's name")]
 PartitionNumber = Annotated[int, Path(description="The partition's number", ge=0, le=INT32_MAX)]
@@ -85,7 +90,7 @@ async def fetch_topic(
 ) -> Response:
     gateway = gateway_of(request)
     kind = media.negotiate(request.headers.get("accept", ""), tuple(media.RECORDS_OUT))
-    starts = await topic_positions(gateway, topic, positions, offset, timestamp)
+    starts = await topic_positions(gateway, topic, positions, offset, timestamp, PARTITIONS_MAX)
     return await _answer(request, topic, starts, Wanted(max_bytes, min_bytes, timeout), kind, _topic_headers)
 
 
@@ -107,12 +112,26 @@ def _topic_headers(replies: Sequence[Fetched]) -> dict[str, str]:
 
 
 async def topic_positions(
-    gateway: Gateway, topic: str, positions: str, offset: str, timestamp: int | None
+    gateway: Gateway,
+    topic: str,
+    positions: str,
+    offset: str,
+    timestamp: int | None,
+    partitions_max: int | None = None,
 ) -> dict[int, int]:
-    """Where to begin in every partition of a topic."""
+    """Where to begin in every partition of a topic; of one that has more than may be, in those that are named."""
     named = parse_positions(positions)
     other = parse_offset(offset)
-    partitions = len((await gateway.broker.topics.get(topic)).state.partitions)
+    count = len((await gateway.broker.topics.get(topic)).state.partitions)
+    partitions = {*range(count), *named}
+    if partitions_max is not None and len(partitions) > partitions_max:
+        if not 0 < len(named) <= partitions_max:
+            raise HttpError(
+                422,
+                f"topic {topic!r} has {count} partitions, and one fetch reads {partitions_max} at the most: name those "
+                "that it is to read in positions",
+            )
+        partitions = {*named}
     return {
         partition: await resolve(
             gateway.broker,
@@ -121,7 +140,7 @@ async def topic_positions(
             named.get(partition, other),
             None if partition in named else timestamp,
         )
-        for partition in sorted({*range(partitions), *named})
+        for partition in sorted(partitions)
     }
 
 
@@ -145,31 +164,42 @@ async def _answer(
 async def _fetch(
     request: Request, held: Held, topic: str, starts: Mapping[int, int], wanted: Wanted, limit: int
 ) -> list[Fetched]:
-    """What is there now, and if that is not enough what arrives in time. Who waits holds no more room than it has."""
+    """What is there now, and if that is not enough what arrives in time. Who waits holds no more room than it has, and
+    takes room before it reads on.
+    """
     gateway = gateway_of(request)
+    clock = gateway.broker.clock
+    deadline_ms = clock.monotonic_ms() + min(wanted.timeout_ms, gateway.settings.request_timeout_ms)
+    replies = await _read(gateway, topic, starts, limit)
+    while True:
+        size = _size(replies)
+        held.resize(size)
+        left_ms = deadline_ms - clock.monotonic_ms()
+        if left_ms <= 0 or enough(replies, min(wanted.min_bytes, limit)):
+            return replies
+        ends = {reply.partition: reply.next_offset for reply in replies}
+        places = [FetchFrom(topic, partition, end) for partition, end in ends.items()]
+        if not await gateway.unless_stopping(gateway.broker.fetch_path.wait_past(places, left_ms), request):
+            return replies
+        await held.take(limit - size)
+        more = await _read(gateway, topic, ends, limit - size)
+        # The first record of a fetch comes whatever its size, but this one would not be the first.
+        if size and size + _size(more) > limit:
+            return replies
+        replies = [_joined(*pair) for pair in zip(replies, more, strict=True)]
 
-    async def read(positions: Mapping[int, int], max_bytes: int, min_bytes: int, wait_ms: int) -> list[Fetched]:
-        requests = [FetchFrom(topic, partition, start, max_bytes) for partition, start in positions.items()]
-        replies = await gateway.broker.fetch(requests, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_ms=wait_ms)
-        for reply in replies:
-            if reply.error is not None:
-                raise reply.error
-        return replies
 
-    replies = await read(starts, limit, 0, 0)
-    size = _size(replies)
-    held.resize(size)
-    wait_ms = min(wanted.timeout_ms, gateway.settings.request_timeout_ms)
-    cut_short = any(reply.next_offset < reply.high_watermark for reply in replies)
-    if not wait_ms or size >= min(wanted.min_bytes, limit) or cut_short:
-        return replies
-    ends = {reply.partition: reply.next_offset for reply in replies}
-    more = await gateway.unless_stopping(read(ends, limit - size, wanted.min_bytes - size, wait_ms), request)
-    # The first record of a fetch comes whatever its size, but this one would not be the first.
-    if more is None or (size and size + _size(more) > limit):
-        return replies
-    held.resize(size + _size(more))
-    return [_joined(*pair) for pair in zip(replies, more, strict=True)]
+async def _read(gateway: Gateway, topic: str, positions: Mapping[int, int], limit: int) -> list[Fetched]:
+    """What there is, in the order of the positions. Any partition may be the first to be read: if it were the same one
+    each time, a reader that is slower than its writers would never get to the others.
+    """
+    requests = [FetchFrom(topic, partition, start, limit) for partition, start in positions.items()]
+    turn = random.randrange(len(requests))
+    replies = await gateway.broker.fetch(requests[turn:] + requests[:turn], max_bytes=limit, min_bytes=0)
+    for reply in replies:
+        if reply.error is not None:
+            raise reply.error
+    return replies[len(replies) - turn :] + replies[: len(replies) - turn]
 
 
 def _size(replies: Sequence[Fetched]) -> int:

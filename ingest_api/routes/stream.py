@@ -6,9 +6,8 @@ the stream between two records, and each event's id is the place to go on from.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -129,39 +128,30 @@ class Follower:
         self, idle: bytes, written: Callable[[Fetched], memoryview], refusal: Callable[[HttpError], bytes]
     ) -> AsyncIterator[bytes | memoryview]:
         """The reply is long under way when something goes wrong, so that is the last thing it says."""
+        gateway = self._gateway
         try:
-            async with aclosing(self._chunks()) as chunks:
-                async for chunk in chunks:
-                    if chunk is None:
-                        yield idle
-                        continue
-                    body = written(chunk)
-                    async with self._gateway.replies.hold(len(body)):
+            while not gateway.stopping.is_set() and self._left != 0:
+                async with gateway.replies.hold(CHUNK_BYTES) as held:
+                    fetched = await self._fetch()
+                    size = sum(reply.size_bytes for reply in fetched)
+                    for chunk in filter(_has_rows, map(self._cut, fetched)):
+                        body = written(chunk)
+                        held.resize(max(size, len(body)))
                         for piece in pieces_of(body):
                             yield piece
+                        # The ids of a chunk are made from where the reader stood before it.
+                        self._positions[chunk.partition] = chunk.next_offset
+                if not any(map(_has_rows, fetched)):
+                    self._step_over(fetched)
+                    if await gateway.unless_stopping(self._more()) is False:
+                        yield idle
         except LakelogError as error:
             yield refusal(as_http(error))
         except HttpError as error:  # a record that the reader's format can't write
             yield refusal(error)
 
-    async def _chunks(self) -> AsyncGenerator[Fetched | None]:
-        """Records of one partition at a time; None for a sign of life."""
-        gateway = self._gateway
-        while not gateway.stopping.is_set() and self._left != 0:
-            fetched = await gateway.unless_stopping(self._fetch())
-            if fetched is None:
-                return
-            chunks = [self._cut(reply) for reply in fetched if reply.rows.num_rows]
-            if not chunks:
-                self._step_over(fetched)
-                yield None
-            for chunk in chunks:
-                if chunk.rows.num_rows:
-                    yield chunk
-                # The ids of a chunk are made from where the reader stood before it.
-                self._positions[chunk.partition] = chunk.next_offset
-
     async def _fetch(self) -> list[Fetched]:
+        """What there is now."""
         topic = await self._gateway.broker.topics.get(self._topic)
         if self._every:
             for partition in range(len(topic.state.partitions)):
@@ -173,12 +163,16 @@ class Follower:
         requests = [
             FetchFrom(self._topic, partition, self._positions[partition]) for partition in order[turn:] + order[:turn]
         ]
-        wait_ms = self._gateway.settings.heartbeat_ms
-        replies = await self._gateway.broker.fetch(requests, max_bytes=CHUNK_BYTES, max_wait_ms=wait_ms)
+        replies = await self._gateway.broker.fetch(requests, max_bytes=CHUNK_BYTES, min_bytes=0)
         for reply in replies:
             if reply.error is not None:
                 raise reply.error
         return replies
+
+    def _more(self) -> Coroutine[Any, Any, bool]:
+        """Wait for records, and no longer than for a sign of life; whether there are some."""
+        places = [FetchFrom(self._topic, partition, offset) for partition, offset in self._positions.items()]
+        return self._gateway.broker.fetch_path.wait_past(places, self._gateway.settings.heartbeat_ms)
 
     def _step_over(self, replies: list[Fetched]) -> None:
         for reply in replies:
@@ -208,3 +202,7 @@ class Follower:
         prefix = pa.scalar(f"{before}{chunk.partition}:".encode(), pa.binary())
         suffix = pa.scalar(after.encode(), pa.binary())
         return pc.binary_join_element_wise(prefix, next_offsets, suffix, pa.scalar(b"", pa.binary()))
+
+
+def _has_rows(reply: Fetched) -> bool:
+    return bool(reply.rows.num_rows)

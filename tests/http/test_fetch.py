@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ingest_api.routes.fetch import PARTITIONS_MAX
 from tests.http.conftest import OpenGateway, Served
+from tests.http.consumers import consumer
 from tests.http.requests import ARROW, BINARY, JSON, JSON_V2, TEXT, b64, create, error_of, produce, records, send
 
 TOPIC = "/topics/orders"
@@ -24,8 +26,8 @@ async def _fill(client: Served, *values: Any, partition: int = 0) -> None:
     assert reply.status_code == 200, reply.text
 
 
-async def _until_somebody_waits(client: Served) -> None:
-    while not client.gateway.broker.fetch_path._waiting:  # noqa: ASYNC110 - nobody tells of this
+async def _until_somebody_waits(client: Served, readers: int = 1) -> None:
+    while client.gateway.broker.fetch_path._waiting < readers:  # noqa: ASYNC110 - nobody tells of this
         await asyncio.sleep(0)
 
 
@@ -114,6 +116,44 @@ async def test_over_a_topic_each_partition_has_its_place(served: Served) -> None
         if not page.json():
             break
     assert sorted(collected) == sorted(await places(""))
+
+
+async def test_a_reader_slower_than_the_writers_gets_to_every_partition(served: Served) -> None:
+    await create(served, "orders", 3)
+    for partition in range(3):
+        await _fill(served, *range(100), partition=partition)
+    seen: dict[int, int] = {}
+    for _ in range(200):
+        positions = ",".join(f"{partition}:{offset}" for partition, offset in seen.items())
+        page = (await served.get(f"{TOPIC}/records?max_bytes=1&positions={positions}")).json()
+        seen |= {each["partition"]: each["offset"] + 1 for each in page}
+        if len(seen) == 3:
+            return
+    raise AssertionError(f"only {set(seen)}, each time")
+
+
+async def test_a_reply_over_a_topic_is_in_the_order_of_partitions(served: Served) -> None:
+    await create(served, "orders", 9)
+    for partition in range(9):
+        await _fill(served, 1, partition=partition)
+    for _ in range(5):
+        reply = await served.get(f"{TOPIC}/records")
+        assert [each["partition"] for each in reply.json()] == list(range(9))
+        assert reply.headers["Lakelog-Next-Offset"] == ",".join(f"{partition}:1" for partition in range(9))
+
+
+async def test_of_more_partitions_than_a_head_holds_those_are_read_that_are_named(served: Served) -> None:
+    await create(served, "orders", PARTITIONS_MAX + 1)
+    await _fill(served, 1, partition=PARTITIONS_MAX)
+    (record,) = (await served.get(f"{TOPIC}/records?positions={PARTITIONS_MAX}:0")).json()
+    assert record["partition"] == PARTITIONS_MAX
+    every = [f"{partition}:0" for partition in range(PARTITIONS_MAX + 1)]
+    reply = await served.get(f"{TOPIC}/records", params={"positions": ",".join(every[1:])})
+    assert len(reply.json()) == 1
+    for positions in ("", ",".join(every)):
+        status, code, message = error_of(await served.get(f"{TOPIC}/records", params={"positions": positions}))
+        assert (status, code) == (422, 422)
+        assert "name those that it is to read in positions" in message
 
 
 REFUSED = [
@@ -218,6 +258,49 @@ async def test_a_fetch_that_finds_no_room_waits_and_is_refused(open_gateway: Ope
             assert small.status_code == 200
         assert (await client.get(RECORDS)).status_code == 200
         assert client.gateway.replies.room.bytes == 0
+
+
+@pytest.mark.parametrize("way", ["partition", "topic", "stream", "consumer", "group stream"])
+async def test_who_is_woken_finds_room_before_it_reads(
+    open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    readers, room_bytes, read_bytes = 10, 700_000, 262_144
+    async with open_gateway(replies_bytes_max=str(room_bytes)) as client:
+        await send(client, "orders", "a")
+        room, fetch = client.gateway.replies.room, client.gateway.broker.fetch
+        held: list[int] = []
+
+        async def watched(*arguments: Any, **named: Any) -> Any:
+            held.append(room.bytes)
+            return await fetch(*arguments, **named)
+
+        monkeypatch.setattr(client.gateway.broker, "fetch", watched)
+
+        async def read(number: int) -> Any:
+            headers = {"Accept": "application/x-ndjson" if "stream" in way else JSON_V2}
+            path = {
+                "partition": f"{RECORDS}?offset=1&timeout=60000&max_bytes={read_bytes}",
+                "topic": f"{TOPIC}/records?offset=latest&timeout=60000&max_bytes={read_bytes}",
+                "stream": f"{TOPIC}/stream?offset=latest&limit=1",
+                "consumer": f"/records?timeout=60000&max_bytes={read_bytes}",
+                "group stream": f"/consumers/{number}/stream?topics=orders&limit=1",
+            }[way]
+            if way == "consumer":
+                reader = await consumer(client, str(number), auto_offset_reset="latest")
+                await reader.subscribe("orders")
+                path = reader.path + path
+            return (await client.get(path, headers=headers)).text
+
+        waiting = [asyncio.ensure_future(read(number)) for number in range(readers)]
+        await _until_somebody_waits(client, readers)
+        assert room.bytes == 0, "who waits for records holds no room"
+        async with client.gateway.replies.hold(room_bytes):  # somebody who reads slowly
+            await send(client, "orders", "b")
+            for _ in range(50):
+                await asyncio.sleep(0)
+        assert all('"value":"b"' in text for text in await asyncio.gather(*waiting))
+        assert read_bytes <= min(held) <= max(held) <= room_bytes
+        assert room.bytes == 0
 
 
 async def test_many_records_and_a_reply_of_many_pieces(served: Served) -> None:
