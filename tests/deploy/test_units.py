@@ -1,19 +1,37 @@
-"""The systemd units: systemd takes them, they are closed in, and they give a gateway time to stop."""
+"""The systemd units: systemd takes them, they are closed in, a gateway can serve so, and has time to stop."""
 
 from __future__ import annotations
 
 import configparser
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ingest_api.settings import load_settings
-from tests.deploy.tools import DEPLOY, program, said_by
+from tests.deploy.tools import DEPLOY, ROOT, TIMEOUT_S, program, said_by
 
 UNITS = DEPLOY / "systemd"
 SYSTEMS_OWN = Path("/lib/systemd/system")
 EXPOSURE_MAX = "20"  # of 100, in tenths of what `systemd-analyze security` prints
+# A process that forbids itself, and the gateway that it starts, what MemoryDenyWriteExecute forbids a unit.
+UNFORBIDDEN = 77
+SERVES_CLOSED_IN = f"""
+import ctypes, sys
+from pathlib import Path
+from lakelog.client import LakelogClient
+from lakelog_cli.local_gateway import LocalGateway
+
+PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
+if ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) != 0:
+    sys.exit({UNFORBIDDEN})
+folder = Path(sys.argv[1])
+with LocalGateway(folder / "warehouse", folder / "log") as gateway, LakelogClient(gateway.url) as client:
+    client.produce("orders", ["one", "two"])
+    assert len(client.fetch("orders")) == 2
+"""
 
 
 class Unit(configparser.RawConfigParser):
@@ -57,6 +75,15 @@ def test_systemd_takes_the_units(root: Path) -> None:
 @pytest.mark.parametrize("name", ["lakelog.service", "lakelog-jobs.service"])
 def test_the_services_are_closed_in(root: Path, name: str) -> None:
     analyze("security", "--offline=true", "--no-pager", f"--root={root}", f"--threshold={EXPOSURE_MAX}", name)
+
+
+def test_a_gateway_serves_without_memory_that_is_written_and_executed(tmp_path: Path) -> None:
+    assert Unit("lakelog.service")["Service"]["MemoryDenyWriteExecute"] == "yes"
+    command = [sys.executable, "-c", SERVES_CLOSED_IN, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    if done.returncode == UNFORBIDDEN:
+        pytest.skip("this kernel does not forbid it")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_gateway_has_time_to_stop() -> None:
