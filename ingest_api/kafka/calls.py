@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ingest_api.gateway import Gateway
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.flow import Share
 
 NODE_ID = 0
 # There is one leader, and the commit decides who it is: no epoch has ever ended.
@@ -34,7 +35,9 @@ class Call:
     client_host: str
     # The address that the client has reached us at: what it is told to come back to, if nothing else is advertised.
     reached_at: tuple[str, int]
-    # What is given back once the reply has been sent, or will not be.
+    # What the request has of the room for bodies. Who makes more of its bytes takes more, and gives that back.
+    share: Share
+    # What is given back once the reply has been sent, or will not be; for one that comes later, when it is on its way.
     until_sent: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -44,7 +47,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The request has its place in line, and the next one may be taken up; its reply is still to come.
+    """The request has its place in line, and the next one may be taken up; its reply is still to come. Nothing in here
+    may keep the request, whose room is given back.
 
     `ready` tells whether `reply` would come without a wait. `abandon` is called instead of `reply`, or while it waits,
     when the client is gone.

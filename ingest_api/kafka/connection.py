@@ -2,8 +2,13 @@
 
 Requests are answered one at a time, as Kafka does, with one exception: a request that has its place in line (a produce
 request, once its records wait for their commit) lets the next one be taken up, or a producer with five requests under
-way would wait for five commits instead of one. What a connection holds is bounded: frames that wait, bytes that wait,
-replies that wait, and the time that a half request or an untaken reply may stay.
+way would wait for five commits instead of one.
+
+What connections hold is bounded. A request takes room for its bytes as they arrive, of the room that all requests
+share, and gives it back when it has been answered or has its place in line; where there is none, the connection is not
+read from. Beside that a connection may have one small request, what came in the same read, and replies that wait for
+their commits. A reply goes out in portions, one at a time. And bounded is the time that a request may take to arrive,
+and a portion to leave.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -22,18 +27,19 @@ from ingest_api.kafka.calls import Call, Hangup, Later, Node
 from ingest_api.kafka.frames import FrameBuffer, FrameTooLarge
 from ingest_api.kafka.schemas import Reply, is_flexible, request_schema, response_schema
 from ingest_api.kafka.wire import LEGACY_TEXT, Cursor, Malformed, read_int16, read_int32
+from ingest_api.replies import PIECE_BYTES, pieces_of
 from lakelog.errors import LakelogError
+from lakelog.flow import Share
 
 log = logging.getLogger(__name__)
 
-# A frame up to this size is counted when it is here; a larger one asks for room before it is read.
-SMALL_FRAME_BYTES = 64 * 1024
+# A connection that has no more than this does not ask for room: where there is none it can still do a small request.
+SMALL_BYTES = 64 * 1024
 # Reading stops while so much is waiting to be taken up.
 WAITING_FRAMES_MAX = 16
-WAITING_BYTES_MAX = 1024 * 1024
+WAITING_BYTES_MAX = 64 * 1024
 # Produce requests that wait for their commits at the same time. Clients send 5 unless told otherwise.
 REPLIES_WAITING_MAX = 64
-WRITE_BUFFER_BYTES = 256 * 1024
 
 Pieces: TypeAlias = list[bytes | memoryview]
 
@@ -42,10 +48,10 @@ _read_client_id = LEGACY_TEXT[0]
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A reply that is still to come: to which request, and since when."""
+    """A reply that is still to come: to which request, and since when. Of the request itself nothing is kept."""
 
-    call: Call
     api: Api
+    version: int
     correlation_id: int
     later: Later
     started: float
@@ -63,11 +69,13 @@ class Connection(asyncio.Protocol):
         self._node = node
         self._on_open, self._on_close = on_open, on_close
         self._frames = FrameBuffer(gateway.settings.body_bytes_max)
-        self._waiting: deque[bytes] = deque()
+        self._begun: float | None = None  # when the frame began that has not ended
+        self._share = Share(gateway.bodies.room)  # what that frame has of the gateway's room
+        self._waiting: deque[tuple[bytes, Share]] = deque()
         self._waiting_bytes = 0
         self._handled_bytes = 0  # of the frame that is being answered
-        self._room_bytes = 0  # what of the gateway's room is ours
         self._asking_for_room: asyncio.Task[None] | None = None
+        self._paused_since: float | None = None
         self._arrived, self._idle, self._can_write = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._can_write.set()
@@ -81,7 +89,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its ancestors
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=PIECE_BYTES)
         peer, reached_at = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.client_host = str(peer[0]) if peer else "unknown"
         self._reached_at = (str(reached_at[0]), int(reached_at[1]))
@@ -97,19 +105,25 @@ class Connection(asyncio.Protocol):
         except FrameTooLarge as error:
             self._refuse(str(error), "body_bytes_max")
             return
-        self._waiting.extend(frames)
-        self._waiting_bytes += sum(map(len, frames))
-        missing = self._room_needed - self._room_bytes
-        if missing > 0 and self._frames.under_way_bytes > SMALL_FRAME_BYTES:
-            self._transport.pause_reading()
-            self._asking_for_room = asyncio.get_running_loop().create_task(self._ask_for_room(missing))
-        elif missing > 0:
-            self._gateway.bodies.room.claim(missing)
-            self._room_bytes += missing
+        if not self._frames.under_way_bytes:
+            self._begun = None
+        elif frames or self._begun is None:
+            self._begun = self.last_heard
+        for frame in frames:
+            self._wait_its_turn(frame)
+        self._make_room()
         if self._waiting:
             self._arrived.set()
             if self._too_much_waits:
-                self._transport.pause_reading()
+                self._pause_reading()
+
+    def _wait_its_turn(self, frame: bytes) -> None:
+        share, self._share = self._share, Share(self._gateway.bodies.room)
+        if len(frame) > share.bytes:
+            share.claim(len(frame) - share.bytes)
+        share.keep(len(frame))
+        self._waiting.append((frame, share))
+        self._waiting_bytes += len(frame)
 
     def pause_writing(self) -> None:
         self._can_write.clear()
@@ -121,12 +135,10 @@ class Connection(asyncio.Protocol):
         for task in (self._asking_for_room, self._sender, self._server):
             if task is not None:
                 task.cancel()
-        self._gateway.bodies.room.leave(self._room_bytes)
-        self._room_bytes = 0
+        self._share.keep(0)
+        self._drop_waiting()
         while self._due:
-            due = self._due.popleft()
-            due.later.abandon()
-            due.call.until_sent.close()
+            self._due.popleft().later.abandon()
         self._on_close(self)
 
     # Limits.
@@ -135,40 +147,56 @@ class Connection(asyncio.Protocol):
     def busy(self) -> bool:
         return not self._idle.is_set() or self._sender is not None
 
-    @property
-    def half_request(self) -> bool:
-        """Whether the rest of a request is to come, and it is the client that we wait for."""
-        return self._frames.under_way_bytes > 0 and not self._waiting and self._asking_for_room is None
+    def frame_age(self, now: float) -> float:
+        """For how long the rest of a request has been waited for, in seconds; what we did not read is not counted."""
+        if self._begun is None:
+            return 0.0
+        return (self._paused_since or now) - self._begun
 
     @property
     def _too_much_waits(self) -> bool:
         return len(self._waiting) >= WAITING_FRAMES_MAX or self._waiting_bytes >= WAITING_BYTES_MAX
 
-    @property
-    def _room_needed(self) -> int:
-        under_way = self._frames.under_way_bytes
-        return self._waiting_bytes + self._handled_bytes + (under_way if under_way > SMALL_FRAME_BYTES else 0)
+    def _make_room(self) -> None:
+        """Room for what has arrived of a frame, and as much again: whoever announces much gets no more for that."""
+        arrived, missing = self._frames.arrived_bytes, 0
+        if arrived > self._share.bytes:
+            missing = min(2 * arrived, max(arrived, self._frames.under_way_bytes)) - self._share.bytes
+        held = self._waiting_bytes + self._handled_bytes + arrived
+        if held + missing <= SMALL_BYTES or missing < self._gateway.bodies.room.free:
+            self._share.claim(missing)
+        else:
+            self._pause_reading()
+            self._asking_for_room = asyncio.get_running_loop().create_task(self._ask_for_room(missing))
 
     async def _ask_for_room(self, size: int) -> None:
         try:
-            await self._gateway.bodies.room.enter(size)
+            await self._share.take(size)
         except LakelogError as error:
             self._refuse(error.message, "bodies_bytes_max")
             return
-        self._room_bytes += size
         self._asking_for_room = None
-        self._resume_reading()
+        self._go_on_reading()
 
-    def _give_room_back(self) -> None:
-        spare = self._room_bytes - self._room_needed
-        if spare > 0:
-            self._room_bytes -= spare
-            self._gateway.bodies.room.leave(spare)
+    def _pause_reading(self) -> None:
+        if self._paused_since is None:
+            self._paused_since = time.monotonic()
+            self._transport.pause_reading()
 
-    def _resume_reading(self) -> None:
+    def _go_on_reading(self) -> None:
         held_up = self._stopping or self._asking_for_room is not None or self._too_much_waits
-        if not held_up and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._paused_since is None or held_up or self._transport.is_closing():
+            return
+        if self._begun is not None:
+            self._begun += time.monotonic() - self._paused_since
+        self._paused_since = None
+        self._transport.resume_reading()
+
+    def _drop_waiting(self) -> None:
+        while self._waiting:
+            _, share = self._waiting.popleft()
+            share.keep(0)
+        self._waiting_bytes = 0
 
     def _refuse(self, reason: str, limit: str) -> None:
         self._gateway.metrics.refused.labels(limit).inc()
@@ -178,11 +206,18 @@ class Connection(asyncio.Protocol):
         log.log(level, "the connection of %s is closed: %s", self.client_host, reason)
         self._transport.abort()
 
+    def _hang_up(self, reason: Hangup) -> None:
+        """Answer nothing more. What has been answered still goes out."""
+        log.info("the connection of %s is closed: %s", self.client_host, reason)
+        if self._server is not None:
+            self._server.cancel()
+        self._transport.close()
+
     async def drain(self) -> None:
         """Take no more requests, finish those that are under way, close."""
         self._stopping = True
-        self._transport.pause_reading()
-        self._waiting.clear()
+        self._pause_reading()
+        self._drop_waiting()
         await self._idle.wait()
         await self._all_sent()
         self._transport.close()
@@ -195,26 +230,29 @@ class Connection(asyncio.Protocol):
                 while not self._waiting:
                     self._arrived.clear()
                     await self._arrived.wait()
-                frame = self._waiting.popleft()
-                self._waiting_bytes -= len(frame)
-                self._handled_bytes = len(frame)
-                self._idle.clear()
-                self._resume_reading()
-                try:
-                    await self._answer(frame)
-                finally:
-                    self._idle.set()
-                    self._handled_bytes = 0
-                    self._give_room_back()
+                await self._answer_next()
         except Malformed as error:
             self._refuse(f"a request can't be read: {error}", "malformed")
         except Exception:
             log.exception("a request of %s failed", self.client_host)
             self._transport.abort()
 
-    async def _answer(self, frame: bytes) -> None:
+    async def _answer_next(self) -> None:
+        """Nothing of the frame is kept beyond this: its room is given back then."""
+        frame, share = self._waiting.popleft()
+        self._waiting_bytes -= len(frame)
+        self._handled_bytes = len(frame)
+        self._idle.clear()
+        self._go_on_reading()
+        try:
+            await self._answer(Cursor(frame), share)
+        finally:
+            self._idle.set()
+            self._handled_bytes = 0
+            share.keep(0)
+
+    async def _answer(self, cursor: Cursor, share: Share) -> None:
         started = time.perf_counter()
-        cursor = Cursor(frame)
         key, version = read_int16(cursor), read_int16(cursor)
         correlation_id, client_id = read_int32(cursor), _read_client_id(cursor) or ""
         api = APIS.get(key)
@@ -231,17 +269,16 @@ class Connection(asyncio.Protocol):
         request = request_schema(api.name, version, api.oldest, api.newest).read(cursor)
         if not api.overlaps:
             await self._all_sent()
-        call = Call(self._gateway, self._node, request, version, client_id, self.client_host, self._reached_at)
-        with call.until_sent as until_sent:
+        call = Call(self._gateway, self._node, request, version, client_id, self.client_host, self._reached_at, share)
+        with call.until_sent:
             outcome = await api.handler(call)
-            if isinstance(outcome, Later):
-                call.until_sent = until_sent.pop_all()
-                self._send_when_due(_Due(call, api, correlation_id, outcome, started))
-            elif outcome is not None:
+            if outcome is not None and not isinstance(outcome, Later):
                 await self._send(correlation_id, outcome, api, version)
         if not isinstance(outcome, Later):
             self._gateway.metrics.kafka_answered(api.name, time.perf_counter() - started)
-        elif len(self._due) >= REPLIES_WAITING_MAX:
+            return
+        self._send_when_due(_Due(api, version, correlation_id, outcome, started))
+        if len(self._due) >= REPLIES_WAITING_MAX:
             await self._all_sent()
 
     # Replies.
@@ -258,42 +295,62 @@ class Connection(asyncio.Protocol):
     async def _send_due(self) -> None:
         try:
             while self._due:
-                pieces: Pieces = []
-                answered = 0
-                # Those that shared a commit are ready together, and go out together.
-                while answered < len(self._due) and (not answered or self._due[answered].later.ready()):
-                    due = self._due[answered]
-                    reply = await due.later.reply()
-                    if reply is not None:
-                        pieces += _encoded(due.correlation_id, reply, due.api, due.call.version)
-                    answered += 1
-                if pieces:
-                    await self._write(pieces)
-                for _ in range(answered):
-                    due = self._due.popleft()
-                    due.call.until_sent.close()
-                    self._gateway.metrics.kafka_answered(due.api.name, time.perf_counter() - due.started)
+                await self._send_those_ready()
         except Hangup as reason:
-            self.close(str(reason))
+            self._hang_up(reason)
         except Exception:
             log.exception("a reply to %s failed", self.client_host)
             self._transport.abort()
         finally:
             self._sender = None
 
+    async def _send_those_ready(self) -> None:
+        """The next one, and those behind it that are ready with it: who shared a commit goes out together."""
+        pieces: Pieces = []
+        answered = 0
+        try:
+            while answered < len(self._due) and (not answered or self._due[answered].later.ready()):
+                due = self._due[answered]
+                reply = await due.later.reply()
+                if reply is not None:
+                    pieces += _encoded(due.correlation_id, reply, due.api, due.version)
+                answered += 1
+        finally:
+            if pieces:
+                await self._write(pieces)
+        for _ in range(answered):
+            due = self._due.popleft()
+            self._gateway.metrics.kafka_answered(due.api.name, time.perf_counter() - due.started)
+
     async def _send(self, correlation_id: int, reply: Reply, api: Api, version: int) -> None:
         await self._write(_encoded(correlation_id, reply, api, version))
 
     async def _write(self, pieces: Pieces) -> None:
-        if self._transport.is_closing():
-            return
-        self._transport.writelines(pieces)
-        if not self._can_write.is_set():
-            try:
-                async with asyncio.timeout(self._gateway.settings.reply_timeout_ms / 1000):
-                    await self._can_write.wait()
-            except TimeoutError:
-                self._refuse("it does not take its replies", "reply_timeout_ms")
+        for portion in _portions(pieces):
+            if self._transport.is_closing():
+                return
+            self._transport.writelines(portion)
+            if not self._can_write.is_set():
+                try:
+                    async with asyncio.timeout(self._gateway.settings.reply_timeout_ms / 1000):
+                        await self._can_write.wait()
+                except TimeoutError:
+                    self._refuse("it does not take its replies", "reply_timeout_ms")
+
+
+def _portions(pieces: Pieces) -> Iterator[Pieces]:
+    """What is handed to the transport at once. It would take all of it, and keep it where nobody counts."""
+    portion: Pieces = []
+    size = 0
+    for whole in pieces:
+        for piece in pieces_of(whole):
+            portion.append(piece)
+            size += len(piece)
+            if size >= PIECE_BYTES:
+                yield portion
+                portion, size = [], 0
+    if portion:
+        yield portion
 
 
 def _encoded(correlation_id: int, reply: Reply, api: Api, version: int) -> Pieces:

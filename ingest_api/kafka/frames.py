@@ -19,6 +19,11 @@ class FrameBuffer:
         self._bytes_max = bytes_max
         self._held = bytearray()
 
+    @property
+    def arrived_bytes(self) -> int:
+        """What is here of the frame that has begun and not ended."""
+        return len(self._held)
+
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that these bytes complete, without their lengths."""
         if self._held:

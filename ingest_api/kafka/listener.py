@@ -76,7 +76,7 @@ class KafkaListener:
             now = time.monotonic()
             for each in list(self._connections):
                 silent_ms = (now - each.last_heard) * 1000
-                if each.half_request and silent_ms > settings.body_timeout_ms:
-                    each.close(f"half a request, and nothing more for {settings.body_timeout_ms} ms")
+                if each.frame_age(now) * 1000 > settings.body_timeout_ms:
+                    each.close(f"a request that has not arrived within {settings.body_timeout_ms} ms")
                 elif not each.busy and silent_ms > settings.kafka_idle_timeout_ms:
                     each.close(f"silent for {settings.kafka_idle_timeout_ms} ms")

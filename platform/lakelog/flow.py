@@ -35,6 +35,11 @@ class Room:
         self._growing: deque[_Waiting] = deque()
         self._beyond: Share | None = None
 
+    @property
+    def free(self) -> int:
+        """What whoever comes now would get at once: nothing, as long as others wait."""
+        return 0 if self._growing or self._newcomers else max(0, self._bytes_max - self.bytes)
+
     async def enter(self, size: int) -> None:
         if self._growing or self._newcomers or not self._fits(size):
             await self._wait(self._newcomers, size, None)

@@ -11,14 +11,13 @@ from contextlib import suppress
 
 from ingest_api.kafka.apis import APIS
 from ingest_api.kafka.frames import FrameBuffer, FrameTooLarge
-from ingest_api.kafka.records.reading import read_batch
 from ingest_api.kafka.schemas import _payload, request_schema
 from ingest_api.kafka.wire import Cursor, Malformed
 from lakelog.errors import LakelogError
 from tests.kafka.conftest import Listening, OpenListener
 from tests.kafka.plain_client import PlainClient, batch, request_bytes, to_fetch, to_produce
 from tests.kafka.samples import encoded, sample
-from tests.unit.test_kafka_records import sealed
+from tests.unit.test_kafka_records import read_batch, sealed
 
 BODIES = 80_000
 BATCHES = 20_000

@@ -12,50 +12,16 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
 from ingest_api.kafka.apis import APIS
-from ingest_api.kafka.records.reading import read_batch
+from ingest_api.kafka.records.reading import Reading
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import ListRecords
+from tests.kafka.asking import fetched, produced, topic, values
 from tests.kafka.conftest import Listening, OpenListener, soon
 from tests.kafka.plain_client import GZIP, PlainClient, batch, to_fetch, to_produce
+from tests.unit.test_kafka_records import read_batch
 
 UNSUPPORTED_VERSION = 35
-
-
-async def topic(client: PlainClient, name: str, partitions: int = 1, **configs: str) -> None:
-    reply = await client.ask(
-        "create_topics",
-        7,
-        topics=[
-            {
-                "name": name,
-                "num_partitions": partitions,
-                "replication_factor": -1,
-                "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
-            }
-        ],
-    )
-    assert reply["topics"][0]["error_code"] == 0, reply
-
-
-async def produced(client: PlainClient, *partitions: tuple[str, int, bytes], acks: int = -1) -> list[dict[str, Any]]:
-    reply = await client.ask("produce", 9, **to_produce(*partitions, acks=acks))
-    return [each for topic in reply["responses"] for each in topic["partition_responses"]]
-
-
-async def fetched(client: PlainClient, *positions: tuple[str, int, int], **options: Any) -> list[dict[str, Any]]:
-    reply = await client.ask("fetch", 12, **to_fetch(*positions, **options))
-    assert reply["error_code"] == 0
-    return [each for topic in reply["responses"] for each in topic["partitions"]]
-
-
-def values(records: bytes | None) -> list[bytes | None]:
-    found: list[bytes | None] = []
-    reader = MemoryRecords(records or b"")
-    while (each := reader.next_batch()) is not None:
-        assert each.validate_crc()
-        found += [record.value for record in each]
-    return found
 
 
 # Versions.
@@ -278,15 +244,17 @@ async def test_compressed_batches_are_read_in_a_thread_and_small_plain_ones_in_p
     await topic(client, "t")
     threads: list[threading.Thread] = []
 
+    go_on = Reading.go_on
+
     def noted(*asked: Any) -> Any:
         threads.append(threading.current_thread())
-        return read_batch(*asked)
+        return go_on(*asked)
 
-    monkeypatch.setattr("ingest_api.kafka.handlers.produce.read_batch", noted)
+    monkeypatch.setattr(Reading, "go_on", noted)
     assert (await produced(client, ("t", 0, batch(bytes(500_000 if codec else 500), codec=codec))))[0][
         "error_code"
     ] == 0
-    assert [each is threading.main_thread() for each in threads] == [codec == 0]
+    assert {each is threading.main_thread() for each in threads} == {codec == 0}
 
 
 async def test_partitions_of_one_topic_share_a_commit(listening: Listening, client: PlainClient):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+import sys
+import tracemalloc
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,15 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest_api.kafka.records import reading
-from ingest_api.kafka.records.compression import CODECS, pack, unpack
-from ingest_api.kafka.records.reading import read_batch
+from ingest_api.kafka.records.compression import CODECS, pack, unpacking
+from ingest_api.kafka.records.envelope import Envelope
+from ingest_api.kafka.records.reading import Limits, Reading
 from ingest_api.kafka.records.varints import TooLong, VarintRows, read_varint, read_varints, widths, zigzag
 from ingest_api.kafka.records.writing import write_batches, write_gap
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.fetch import Fetched
-from lakelog.model.batch import STORED_SCHEMA, combine
+from lakelog.model.batch import STORED_SCHEMA, AnyRecords, combine
 
-LIMIT = 1 << 24
+LIMIT, RECORDS_MAX = 1 << 24, 10_000
 # timestamp, key, value, headers
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -55,6 +59,23 @@ def sealed(batch: bytes | bytearray) -> bytes:
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
     return bytes(batch)
+
+
+def read_batch(data: memoryview, partition: int, bytes_max: int) -> tuple[Envelope, AnyRecords]:
+    """With room for all of it."""
+    read = Reading(data, partition, Limits(bytes_max, RECORDS_MAX)).go_on(sys.maxsize)
+    assert read is not None
+    return read
+
+
+def unpack(data: memoryview, codec: int, bytes_max: int, room: int = 100) -> bytes:
+    """In steps that begin with little room."""
+    steps = unpacking(data, codec, bytes_max, room)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return bytes(done.value)
 
 
 def rows_in(data: bytes, few: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -88,6 +109,8 @@ def test_both_ways_of_reading_give_what_was_written(rows: list[Row]):
     with pytest.MonkeyPatch.context() as patched:
         assert seen(rows_in(data, 0, patched)) == expected(rows)
         assert seen(rows_in(data, 1 << 20, patched)) == expected(rows)
+        patched.setattr(reading, "CHUNK_RECORDS", 7)
+        assert seen(rows_in(data, 0, patched)) == expected(rows)
 
 
 @given(rows_of_any_kind, st.integers(0, 2**40), st.data())
@@ -128,10 +151,28 @@ def test_a_long_fetch_is_several_batches_that_lead_on_to_its_end(monkeypatch: py
     assert values == [row[2] for row in rows]
 
 
-def test_a_gap_is_a_batch_of_no_records():
-    batch = MemoryRecords(b"".join(write_gap(7, 30))).next_batch()
+def test_batches_count_their_offsets_in_32_bits_and_gaps_may_be_wider():
+    offsets = [5, 6, 5 + 2**31, 7 + 2**31, 2**34]
+    _, records = read_batch(memoryview(batch_of([(1_000, None, b"x", [])] * len(offsets))), 0, LIMIT)
+    stored = pa.Table.from_batches(
+        [pa.RecordBatch.from_arrays([pa.array(offsets), *combine([records]).batch.columns], schema=STORED_SCHEMA)]
+    )
+    reader = MemoryRecords(b"".join(write_batches(Fetched("t", 0, stored, 2**40))))
+    found, ends = [], []
+    while (batch := reader.next_batch()) is not None:
+        assert batch.validate_crc()
+        found += [each.offset for each in batch]
+        ends.append(batch.next_offset)
+    assert found == offsets
+    # The last one reaches as far into the gap behind it as a batch can, and the reader goes on from there.
+    assert ends == [7, 8 + 2**31, 2**34 + 2**31]
+
+
+@pytest.mark.parametrize(("next_offset", "reached"), [(30, 30), (7 + 2**31, 7 + 2**31), (2**40, 7 + 2**31)])
+def test_a_gap_is_a_batch_of_no_records(next_offset: int, reached: int):
+    batch = MemoryRecords(b"".join(write_gap(7, next_offset))).next_batch()
     assert batch.validate_crc()
-    assert (batch.base_offset, batch.next_offset, list(batch)) == (7, 30, [])
+    assert (batch.base_offset, batch.next_offset, list(batch)) == (7, reached, [])
 
 
 def test_records_without_a_timestamp_are_stamped_by_the_log(monkeypatch: pytest.MonkeyPatch):
@@ -231,6 +272,82 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused():
     assert refusal(sealed(bomb[:-20])) is ErrorCode.CORRUPT_MESSAGE
 
 
+def gzipped(batch: bytes) -> bytes:
+    return sealed(batch[:22] + bytes([batch[22] | 1]) + batch[23:61] + gzip.compress(batch[61:]))
+
+
+def test_a_batch_is_unpacked_as_far_as_there_is_room():
+    rows: list[Row] = [(1_000, None, bytes(1_000), [])] * 900
+    data = gzipped(batch_of(rows))
+    going_on = Reading(memoryview(data), 0, Limits(LIMIT, RECORDS_MAX))
+    wanted = [going_on.wants]
+    while (read := going_on.go_on(wanted[-1])) is None:
+        assert going_on.go_on(wanted[-1]) is None, "it waits for its room"
+        wanted.append(going_on.wants)
+    assert len(read[1]) == len(rows)
+    assert wanted[0] < 100_000
+    assert all(more <= 2 * less for less, more in pairwise(wanted[:-1]))
+    assert wanted[-1] >= 2 * 900_000, "what was unpacked, and the records"
+
+
+def test_a_batch_that_is_not_compressed_takes_one_step():
+    for count in (1, 100, 3_000):
+        data = batch_of([(1_000, None, b"x" * 50, [])] * count)
+        going_on = Reading(memoryview(data), 0, Limits(LIMIT, RECORDS_MAX))
+        assert going_on.wants <= 2 * len(data)
+        assert going_on.go_on(going_on.wants) is not None
+
+
+def test_what_may_take_long_is_not_read_by_the_codec(monkeypatch: pytest.MonkeyPatch):
+    """It holds the interpreter's lock for a whole record: 64 KB of gzip may be one with millions of headers."""
+    asked: list[bool] = []
+    as_lists = reading._as_lists
+
+    def noted(*arguments: Any) -> Any:
+        asked.append(True)
+        return as_lists(*arguments)
+
+    monkeypatch.setattr(reading, "_as_lists", noted)
+    for header_bytes, few in ((0, True), (20, False)):
+        rows: list[Row] = [(1, None, b"x", [("h", bytes(header_bytes))] * 9_000)]
+        asked.clear()
+        for data in (batch_of(rows), gzipped(batch_of(rows))):
+            assert seen(combine([read_batch(memoryview(data), 0, LIMIT)[1]]).batch.to_pylist()) == expected(rows)
+        assert asked == ([True] * 2 if few else [])
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_records_and_headers_are_counted(monkeypatch: pytest.MonkeyPatch, few: int):
+    monkeypatch.setattr(reading, "FEW_RECORDS", few)
+    monkeypatch.setattr(reading, "CHUNK_RECORDS", 3)
+    fine: Row = (1, None, b"x", [("h", b"")] * 10)
+    limits = Limits(LIMIT, 100)
+
+    def outcome(rows: list[Row]) -> ErrorCode:
+        try:
+            Reading(memoryview(batch_of(rows)), 0, limits).go_on(LIMIT)
+        except LakelogError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert outcome([fine] * 10) is ErrorCode.NONE
+    assert outcome([fine] * 10 + [(1, None, b"x", [("h", b"")])]) is ErrorCode.MESSAGE_TOO_LARGE
+    assert outcome([(1, None, b"x", [])] * 100) is ErrorCode.NONE
+    assert outcome([(1, None, b"x", [])] * 101) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_smallest_records_take_little_beside_their_columns():
+    count = 100_000
+    data = memoryview(batch_of([(1_000, None, None, [])] * count))
+    going_on = Reading(data, 0, Limits(LIMIT, count))
+    tracemalloc.start()
+    try:
+        assert going_on.go_on(LIMIT) is not None
+        assert tracemalloc.get_traced_memory()[1] < 120 * count
+    finally:
+        tracemalloc.stop()
+
+
 def snappy_frame(blocks: Sequence[bytes]) -> bytes:
     packed = [pa.compress(block, codec="snappy", asbytes=True) for block in blocks]
     return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(len(p).to_bytes(4, "big") + p for p in packed)
@@ -265,14 +382,14 @@ def test_varints_in_columns_are_varints(numbers: list[int]):
 @given(st.sampled_from(sorted(CODECS)), st.binary(max_size=2_000), st.sampled_from([1, 50, 5_000]))
 def test_what_is_packed_unpacks_to_what_it_was(codec: str, data: bytes, times: int):
     packed = pack(memoryview(data * times), CODECS[codec])
-    assert bytes(unpack(memoryview(packed), CODECS[codec], LIMIT)) == data * times
+    assert unpack(memoryview(packed), CODECS[codec], LIMIT) == data * times
 
 
 def test_what_does_not_get_smaller_hardly_grows():
     data = random.Random(6).randbytes((4 << 20) + 70_000)
     for codec in CODECS.values():
         packed = pack(memoryview(data), codec)
-        assert bytes(unpack(memoryview(packed), codec, LIMIT)) == data
+        assert unpack(memoryview(packed), codec, LIMIT) == data
         assert len(packed) < len(data) + 10_000
 
 

@@ -28,10 +28,10 @@ async def _describe(call: Call, resource: Message) -> Reply:
         entries = await _entries(call, resource)
     except LakelogError as error:
         return {**names, **failed(error)}
-    wanted = resource.configuration_keys
+    wanted = resource.configuration_keys  # none at all are all of them
     return {
         **names,
-        "configs": [_entry(call, resource, each) for each in entries if wanted is None or each.name in wanted],
+        "configs": [_entry(call, resource, each) for each in entries if not wanted or each.name in wanted],
     }
 
 

@@ -1,6 +1,5 @@
 """Fetch: record batches out, of several partitions at once, after a wait for enough of them.
 
-Up to version 12 topics go by name, from then on by id: a topic that was created anew under an old name is another one.
 Topics go by name up to version 12, and by id since: one that was created anew under its old name is another one.
 
 Fetch sessions are refused the way that Kafka refuses one when it has too many: the reply names no session, and the
@@ -9,17 +8,25 @@ client asks for all of its partitions every time.
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from ingest_api.gateway import Gateway
 from ingest_api.kafka.calls import LEADER_EPOCH, Call, error_number
 from ingest_api.kafka.records.compression import CODECS
 from ingest_api.kafka.records.writing import write_batches, write_gap
 from ingest_api.kafka.schemas import Reply
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.fetch import Fetched, FetchFrom, enough
+from lakelog.flow import Share
+from lakelog.model.batch import STORED_SCHEMA
 
+log = logging.getLogger(__name__)
+
+# A fetch takes the room that is free for its reply, and waits only where there is less than this.
+ROOM_LEAST_BYTES = 1 << 20
 NO_SESSION, NEW_SESSION = -1, 0
 _ZSTD_SINCE = 10
 _IDS_SINCE = 13
@@ -30,12 +37,16 @@ async def fetch(call: Call) -> Reply:
     if request.session_id != 0 or request.session_epoch not in (NO_SESSION, NEW_SESSION):
         return {"error_code": ErrorCode.FETCH_SESSION_ID_NOT_FOUND.number, "responses": []}
     asked = await _asked(call)
-    replies = await _read(call, asked)
+    replies = await _read(call, asked.wanted, may_wait=not asked.refused)
     starts = {(each.topic, each.partition): each.offset for each in asked.wanted}
     codecs = {name: await _codec(call, name) for name in {reply.topic for reply in replies if reply.rows.num_rows}}
-    batches = await call.gateway.compute(
-        _size(replies), lambda: [_batches(reply, starts, codecs.get(reply.topic, 0)) for reply in replies]
-    )
+
+    def encoded() -> list[list[bytes | memoryview]]:
+        return [_batches(reply, starts, codecs.get(reply.topic, 0)) for reply in replies]
+
+    # gzip takes its time for few bytes too.
+    slow = CODECS["gzip"] in codecs.values()
+    batches = await (call.gateway.broker.compute(encoded) if slow else call.gateway.compute(_size(replies), encoded))
     by_topic = asked.refused
     for reply, records in zip(replies, batches, strict=True):
         by_topic.setdefault((reply.topic, asked.ids[reply.topic]), []).append(_partition(reply, records))
@@ -68,7 +79,7 @@ async def _asked(call: Call) -> _Asked:
         asked.ids[name] = topic.topic_id
         for each in topic.partitions:
             if code == ErrorCode.NONE.number and each.current_leader_epoch <= LEADER_EPOCH:
-                limit = max(each.partition_max_bytes, 0)
+                limit = max(each.partition_max_bytes, 1)  # who asks for nothing gets a record too, as from Kafka
                 asked.wanted.append(FetchFrom(name, each.partition, each.fetch_offset, limit))
             else:
                 refused = _refused(each.partition, code or ErrorCode.UNKNOWN_LEADER_EPOCH.number)
@@ -76,26 +87,62 @@ async def _asked(call: Call) -> _Asked:
     return asked
 
 
-async def _read(call: Call, asked: _Asked) -> list[Fetched]:
-    """Twice at the most: what is there, and if that is not enough, once more after a wait. Room is taken for what a
-    read may come to, and kept for what it came to, so that thousands may wait.
+async def _read(call: Call, wanted: Sequence[FetchFrom], *, may_wait: bool) -> list[Fetched]:
+    """What there is; and if that is not enough, what there is once more has come, until the time is over. Whoever waits
+    has room for what it has read and no more, and takes room before it reads again, so that thousands may wait.
     """
-    gateway, request, wanted = call.gateway, call.request, asked.wanted
-    limit = min(request.max_bytes, gateway.broker.settings.fetch_max_bytes)
-    held = gateway.replies.hold(min(limit, sum(each.max_bytes or 0 for each in wanted)))
-    async with held:
-        replies = await gateway.broker.fetch(wanted, max_bytes=limit)
-        held.resize(_size(replies))
-        if not asked.refused and not enough(replies, request.min_bytes) and request.max_wait > 0:
-            wait_ms = min(request.max_wait, gateway.settings.request_timeout_ms)
-            waited = await gateway.unless_stopping(
-                gateway.broker.fetch(wanted, max_bytes=limit, min_bytes=request.min_bytes, max_wait_ms=wait_ms)
-            )
-            replies = waited if waited is not None else replies
-            held.resize(_size(replies))
-        call.until_sent.callback(held.release)
-        held.hand_over()
+    if not wanted:
+        return []
+    gateway, request, share = call.gateway, call.request, Share(call.gateway.replies.room)
+    call.until_sent.callback(share.keep, 0)
+    clock = gateway.broker.clock
+    deadline_ms = clock.monotonic_ms() + min(request.max_wait, gateway.settings.request_timeout_ms)
+    limit = min(max(1, request.max_bytes), gateway.broker.settings.fetch_max_bytes, sum(_limits(wanted)))
+    while True:
+        try:
+            replies = await _read_within(gateway, wanted, share, limit)
+        except LakelogError as error:
+            log.info("%s gets no records for now: %s", call.client_host, error)
+            return [await _standing(gateway, each) for each in wanted]
+        left_ms = deadline_ms - clock.monotonic_ms()
+        if left_ms <= 0 or not may_wait or enough(replies, request.min_bytes):
+            return replies
+        places = [replace(each, offset=reply.next_offset) for each, reply in zip(wanted, replies, strict=True)]
+        if not await gateway.unless_stopping(gateway.broker.fetch_path.wait_past(places, left_ms)):
+            return replies
+        share.keep(0)
+
+
+async def _read_within(gateway: Gateway, wanted: Sequence[FetchFrom], share: Share, limit: int) -> list[Fetched]:
+    """What there is, as far as there is room. A first record is read whatever its size, and asks for more room then."""
+    await share.take(min(limit, max(gateway.replies.room.free, ROOM_LEAST_BYTES)))
+    replies = await gateway.broker.fetch(wanted, max_bytes=share.bytes, min_bytes=0)
+    size = _size(replies)
+    if size > share.bytes:
+        await share.take(size - share.bytes)
+    share.keep(size)
     return replies
+
+
+async def _standing(gateway: Gateway, place: FetchFrom) -> Fetched:
+    """No records, although there may be some: the client comes back for them."""
+    nothing = STORED_SCHEMA.empty_table()
+    try:
+        state = (await gateway.broker.topics.get(place.topic)).partition(place.partition)
+    except LakelogError as error:
+        return Fetched(place.topic, place.partition, nothing, place.offset, error=error)
+    return Fetched(
+        place.topic,
+        place.partition,
+        nothing,
+        place.offset,
+        high_watermark=state.next_offset,
+        log_start_offset=state.log_start_offset,
+    )
+
+
+def _limits(wanted: Sequence[FetchFrom]) -> Iterator[int]:
+    return (each.max_bytes or 0 for each in wanted)
 
 
 def _size(replies: Sequence[Fetched]) -> int:

@@ -284,8 +284,11 @@ async def _described(call: Call, group_id: str) -> Reply:
         described = await call.gateway.groups.describe(group_id)
     except LakelogError as error:
         return {"group_id": group_id, "group_state": Phase.DEAD.value, **failed(error)}
+    if described.phase is Phase.DEAD:
+        return _not_found(group_id, call.version, "is not there")
     if described.type is GroupType.CONSUMER:
-        return _not_classic(group_id, call.version)
+        # Such groups have a request of their own, and whoever asks for one by this request does not know that.
+        return _not_found(group_id, call.version, "is not a classic group")
     return {
         "group_id": group_id,
         "group_state": described.phase.value,
@@ -295,12 +298,11 @@ async def _described(call: Call, group_id: str) -> Reply:
     }
 
 
-def _not_classic(group_id: str, version: int) -> Reply:
-    """Groups of the newer type have a request of their own, and whoever asks for them by this one does not know it."""
+def _not_found(group_id: str, version: int, why: str) -> Reply:
     reply = {"group_id": group_id, "group_state": Phase.DEAD.value}
     if version < _SAYS_NOT_FOUND_SINCE:
         return reply
-    return {**reply, **failed(LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a classic group"))}
+    return {**reply, **failed(LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} {why}"))}
 
 
 def _member(described: GroupDescription, member: MemberDescription) -> Reply:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ingest_api.gateway import Gateway
 from ingest_api.kafka.calls import Call, Hangup, Later, error_number, failed
 from ingest_api.kafka.records.envelope import NO_PRODUCER, is_compressed
-from ingest_api.kafka.records.reading import read_batch
+from ingest_api.kafka.records.reading import Limits, Read, Reading
 from ingest_api.kafka.schemas import Message, Reply
-from lakelog.errors import ErrorCode, LakelogError
+from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.log.producers import ProducerBatch
 from lakelog.log.stamp import Appended
+from lakelog.model.batch import held_bytes
 from lakelog.model.topic import is_internal
 from lakelog.produce import Acks
 
@@ -49,13 +51,13 @@ async def produce(call: Call) -> Later:
         for future in waiting:
             future.cancel()  # the records go their way; nobody hears of it
 
-    return Later(ready, partial(_reply, call, sent, acks, waiting), abandon)
+    return Later(ready, partial(_reply, call.gateway, sent, acks, waiting, request.timeout), abandon)
 
 
 async def _submit(
     call: Call, topic: str, sent: Message, acks: Acks | None
 ) -> asyncio.Future[Appended] | LakelogError | None:
-    gateway, log = call.gateway, call.gateway.broker
+    own_bytes = call.share.bytes
     try:
         if acks is None:
             raise LakelogError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {call.request.acks}; it is 0, 1 or -1")
@@ -63,37 +65,56 @@ async def _submit(
             raise _no_transactions()
         if is_internal(topic):
             raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not written by clients")
-        data: memoryview = sent.records if sent.records is not None else memoryview(b"")
-        read = partial(read_batch, data, sent.index, log.settings.request_bytes_max)
-        # What a compressed batch comes to is not known before it is unpacked.
-        reading = log.compute(read) if is_compressed(data) else gateway.compute(len(data), read)
-        envelope, records = await reading
+        if sent.index < 0:  # within, that would be a place that may be chosen
+            raise UnknownPartition(f"topic {topic!r} has no partition {sent.index}")
+        envelope, records = await _read(call, sent)
         producer = None
         if envelope.producer_id != NO_PRODUCER:
             producer = ProducerBatch(
                 envelope.producer_id, envelope.producer_epoch, envelope.base_sequence, stream=sent.index
             )
         # They are here beside the request until they have their place in line, where they are counted as in flight.
-        gateway.bodies.room.claim(records.size_bytes)
-        try:
-            return await log.produce_path.submit(topic, records, acks=acks, producer=producer)
-        finally:
-            gateway.bodies.room.leave(records.size_bytes)
+        call.share.keep(own_bytes + held_bytes(records))
+        return await call.gateway.broker.produce_path.submit(topic, records, acks=acks, producer=producer)
     except LakelogError as error:
-        return error
+        # One like it: that which was raised keeps hold of all that it went through, the request's bytes among it.
+        return LakelogError(error.code, error.message)
+    finally:
+        call.share.keep(own_bytes)
+
+
+async def _read(call: Call, sent: Message) -> Read:
+    """The records of a batch, with room for them beside the request's. What a compressed one comes to is not known
+    before it is unpacked, so that is always done in a thread, as far as there is room.
+    """
+    gateway = call.gateway
+    data: memoryview = sent.records if sent.records is not None else memoryview(b"")
+    limits = Limits(gateway.broker.settings.request_bytes_max, gateway.settings.request_records_max)
+    reading, room = Reading(data, sent.index, limits), 0
+    while True:
+        await call.share.take(reading.wants - room)
+        room = reading.wants
+        go_on = partial(reading.go_on, room)
+        read = await (gateway.broker.compute(go_on) if is_compressed(data) else gateway.compute(len(data), go_on))
+        if read is not None:
+            return read
 
 
 async def _reply(
-    call: Call, sent: Sequence[_Sent], acks: Acks | None, waiting: Sequence[asyncio.Future[Appended]]
+    gateway: Gateway,
+    sent: Sequence[_Sent],
+    acks: Acks | None,
+    waiting: Sequence[asyncio.Future[Appended]],
+    timeout_ms: int,
 ) -> Reply | None:
     if acks is Acks.NONE:
         _hang_up_on_errors(sent)
         return None
     if still := [future for future in waiting if not future.done()]:
-        await asyncio.wait(still, timeout=max(call.request.timeout, 1) / 1000)
+        await asyncio.wait(still, timeout=max(timeout_ms, 1) / 1000)
     by_topic: dict[str, list[Reply]] = {}
     for each in sent:
-        by_topic.setdefault(each.topic, []).append(await _partition_reply(call, each))
+        by_topic.setdefault(each.topic, []).append(await _partition_reply(gateway, each, timeout_ms))
     return {"responses": [{"name": name, "partition_responses": parts} for name, parts in by_topic.items()]}
 
 
@@ -104,7 +125,7 @@ def _hang_up_on_errors(sent: Sequence[_Sent]) -> None:
             raise Hangup(f"records for {each.topic}-{each.partition} with acks=0 are refused: {each.outcome}")
 
 
-async def _partition_reply(call: Call, sent: _Sent) -> Reply:
+async def _partition_reply(gateway: Gateway, sent: _Sent, timeout_ms: int) -> Reply:
     try:
         if isinstance(sent.outcome, LakelogError):
             raise sent.outcome
@@ -112,10 +133,10 @@ async def _partition_reply(call: Call, sent: _Sent) -> Reply:
         if not sent.outcome.done():
             sent.outcome.cancel()
             raise LakelogError(
-                ErrorCode.REQUEST_TIMED_OUT, f"not committed within {call.request.timeout} ms; it may still be stored"
+                ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms; it may still be stored"
             )
         appended = sent.outcome.result()
-        topic = await call.gateway.broker.topics.get(sent.topic)
+        topic = await gateway.broker.topics.get(sent.topic)
         return {
             "index": sent.partition,
             "base_offset": int(appended.offsets[0]),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from typing import TypeAlias
+
 import pyarrow as pa
 
 from lakelog.errors import ErrorCode, LakelogError
+
+# What records are read from.
+Body: TypeAlias = bytes | bytearray | memoryview
 
 _NONE, _GZIP, _SNAPPY, _LZ4, _ZSTD = range(5)
 # By their names in a topic's compression.type. What is not here is sent as it is.
@@ -49,53 +55,64 @@ def _pack_lz4(data: memoryview) -> bytes:
     return b"".join([*pieces, _LZ4_END])
 
 
-def unpack(data: memoryview, codec: int, bytes_max: int) -> bytes | memoryview:
-    """The records of a batch as they were before the producer compressed them."""
+def unpacking(data: memoryview, codec: int, bytes_max: int, room: int) -> Generator[int, None, Body]:
+    """The records of a batch as they were before the producer compressed them. How much that will be nobody knows: so
+    it is done by and by, into `room` bytes at first, and each yield says how many it takes to go on.
+    """
     if codec == _NONE:
         return data
     try:
         if codec == _SNAPPY:
-            return _unpack_snappy(data, bytes_max)
+            return (yield from _unpacking_snappy(data, bytes_max))
         if codec in _STREAMED:
-            return _unpack_stream(data, _STREAMED[codec], bytes_max)
+            return (yield from _unpacking_stream(data, _STREAMED[codec], bytes_max, room))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise LakelogError(ErrorCode.CORRUPT_MESSAGE, f"the batch can't be decompressed: {error}") from None
     raise LakelogError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}")
 
 
-def _unpack_stream(data: memoryview, codec: str, bytes_max: int) -> bytes:
-    pieces, size = [], 0
+def _unpacking_stream(data: memoryview, codec: str, bytes_max: int, room: int) -> Generator[int, None, Body]:
+    body = bytearray()
     with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-        while piece := stream.read(_STEP_BYTES):
-            size += len(piece)
-            _check(size, bytes_max)
-            pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        while piece := stream.read(min(_STEP_BYTES, room - len(body))):
+            body += piece
+            _check(len(body), bytes_max)
+            if len(body) == room:
+                room = min(2 * room, bytes_max + 1)
+                yield room
+    return body
 
 
-def _unpack_snappy(data: memoryview, bytes_max: int) -> bytes:
+def _unpacking_snappy(data: memoryview, bytes_max: int) -> Generator[int, None, Body]:
+    size = sum(map(_snappy_size, _snappy_blocks(data)))
+    _check(size, bytes_max)
+    yield size
+    body = bytearray()
+    for block in _snappy_blocks(data):
+        body += pa.decompress(block, _snappy_size(block), "snappy", asbytes=True)
+    return body
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     if bytes(data[: len(_FRAMED_SNAPPY)]) != _FRAMED_SNAPPY:
-        return _snappy_block(data, bytes_max)
-    pieces, size, at = [], 0, _FRAME_HEADER_BYTES
+        yield data
+        return
+    at = _FRAME_HEADER_BYTES
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
         if end > len(data):
             raise ValueError("a block ends past the end")
-        piece = _snappy_block(data[at + 4 : end], bytes_max - size)
-        size += len(piece)
-        pieces.append(piece)
+        yield data[at + 4 : end]
         at = end
-    return b"".join(pieces)
 
 
-def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
+def _snappy_size(block: memoryview) -> int:
     size = 0
     for place, byte in enumerate(block[:5]):  # a block begins with its length, as a plain varint
         size |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             break
-    _check(size, bytes_max)
-    return bytes(pa.decompress(pa.py_buffer(block), size, "snappy"))
+    return size
 
 
 def _check(size: int, bytes_max: int) -> None:

@@ -45,7 +45,7 @@ def read_varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
     return halves ^ -(raw & 1), after
 
 
-def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     """One number; IndexError where the bytes end."""
     raw, shift = 0, 0
     while True:

@@ -18,42 +18,53 @@ from lakelog.model.batch import Int64s
 
 # A client takes a batch whole: a long fetch is cut into several.
 BATCH_RECORDS_MAX = 64 * 1024
+DELTA_MOST = 2**31 - 1
 _EMPTY = pa.scalar(b"", pa.binary())
 
 
 def write_batches(fetched: Fetched, codec: int = 0) -> list[bytes | memoryview]:
     """The pieces of the batches, to be sent one after the other. They lead the reader on to `next_offset`."""
     rows = fetched.rows
+    offsets: Int64s = _one(rows.column("offset")).to_numpy()
     pieces: list[bytes | memoryview] = []
-    count = rows.num_rows
-    for start in range(0, count, BATCH_RECORDS_MAX):
-        part = rows.slice(start, BATCH_RECORDS_MAX) if count > BATCH_RECORDS_MAX else rows
-        last = start + BATCH_RECORDS_MAX >= count
-        pieces += _write_batch(part, fetched.next_offset - 1 if last else None, codec)
+    start, count = 0, len(offsets)
+    while start < count:
+        base_offset = int(offsets[start])
+        # A batch counts its offsets from the first in 32 bits. Compaction may leave more than that between two records.
+        end = min(start + BATCH_RECORDS_MAX, int(np.searchsorted(offsets, base_offset + DELTA_MOST, side="right")))
+        part = rows.slice(start, end - start) if end - start < count else rows
+        # As Kafka's own compaction does, the last one goes on to the end of a gap behind it.
+        last_offset = int(offsets[end - 1]) if end < count else _last(base_offset, fetched.next_offset)
+        pieces += _write_batch(part, offsets[start:end], last_offset, codec)
+        start = end
     return pieces
 
 
 def write_gap(first_offset: int, next_offset: int) -> list[bytes | memoryview]:
-    """A batch of no records in the place of those that compaction has removed: it leads the reader past them."""
+    """A batch of no records in the place of those that compaction has removed: it leads the reader past them, or as far
+    as a batch reaches.
+    """
     return seal_batch(
         b"",
         base_offset=first_offset,
-        last_offset=next_offset - 1,
+        last_offset=_last(first_offset, next_offset),
         count=0,
         base_timestamp_ms=NO_TIMESTAMP,
         max_timestamp_ms=NO_TIMESTAMP,
     )
 
 
-def _write_batch(rows: pa.Table, last_offset: int | None, codec: int) -> list[bytes | memoryview]:
-    offsets: Int64s = _one(rows.column("offset")).to_numpy()
+def _last(base_offset: int, next_offset: int) -> int:
+    return min(next_offset - 1, base_offset + DELTA_MOST)
+
+
+def _write_batch(rows: pa.Table, offsets: Int64s, last_offset: int, codec: int) -> list[bytes | memoryview]:
     times_ms: Int64s = _one(rows.column("timestamp")).cast(pa.int64()).to_numpy() // 1000
     records = _records(rows, times_ms - times_ms[0], offsets - offsets[0])
     return seal_batch(
         pack(records, codec),
         base_offset=int(offsets[0]),
-        # As Kafka's own compaction does, the batch goes on to the end of a gap behind it.
-        last_offset=int(offsets[-1]) if last_offset is None else last_offset,
+        last_offset=last_offset,
         count=len(offsets),
         base_timestamp_ms=int(times_ms[0]),
         max_timestamp_ms=int(times_ms.max()),
