@@ -59,9 +59,15 @@ def connected(url: str, *, patient: bool = False) -> Iterator[LakelogClient]:
         yield client
 
 
+class _Stdout(Console):
+    def on_broken_pipe(self) -> None:
+        """As for what is written without rich: `Commands` knows what it means."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     # Without rich's own idea of what is worth a colour: numbers in a sentence are not.
-    return Console(highlight=False)
+    return _Stdout(highlight=False)
 
 
 def stderr() -> Console:
@@ -73,9 +79,9 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def failure(message: str) -> typer.Exit:
+def failure(message: str, exit_code: int = 1) -> typer.Exit:
     note(f"lakelog: {message}")
-    return typer.Exit(1)
+    return typer.Exit(exit_code)
 
 
 def print_json(value: Any) -> None:
@@ -179,8 +185,10 @@ class Commands(TyperGroup):
             return result
         except LakelogError as error:
             raise failure(error.message + _advice(error)) from None
-        except BrokenPipeError:
-            # Whoever read has had enough (`| head`): that is no error. What is left in the buffer goes nowhere, or the
-            # interpreter would complain at its end.
+        except OSError as error:
+            # What is left in the buffer goes nowhere, or the interpreter would complain at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
+            if isinstance(error, BrokenPipeError):
+                # Whoever read has had enough (`| head`): that is no error.
+                raise typer.Exit(0) from None
+            raise failure(str(error)) from None

@@ -89,13 +89,16 @@ def produce(
         note(f"{counted(sent, 'record')} → {topic}")
 
 
-def _send_lines(client: LakelogClient, topic: str, records: Iterator[Record], partition: int | None) -> int:
+def _send_lines(client: LakelogClient, topic: str, records: Iterator[tuple[int, Record]], partition: int | None) -> int:
     if sys.stdin.isatty():
         note("Each line becomes a record; Ctrl-D ends.")
     sent = 0
     with client.producer(topic, partition=partition) as producer:
-        for record in records:
-            delivery = producer.send_record(record)
+        for number, record in records:
+            try:
+                delivery = producer.send_record(record)
+            except LakelogError as error:
+                raise _refused(number, error.message) from None
             sent += 1
             # A refusal is told at the next line, and not after the last of a million.
             if delivery.done():
@@ -105,7 +108,10 @@ def _send_lines(client: LakelogClient, topic: str, records: Iterator[Record], pa
     return sent
 
 
-def _records(json_lines: bool, separator: str | None, headers: tuple[tuple[str, str], ...]) -> Iterator[Record]:
+def _records(
+    json_lines: bool, separator: str | None, headers: tuple[tuple[str, str], ...]
+) -> Iterator[tuple[int, Record]]:
+    """With the number of the line that each one stands in."""
     split_at = separator.encode() if separator is not None else None
     for number, line in enumerate(sys.stdin.buffer, start=1):
         text = line.removesuffix(b"\n").removesuffix(b"\r")
@@ -115,19 +121,21 @@ def _records(json_lines: bool, separator: str | None, headers: tuple[tuple[str, 
             try:
                 record = from_line(text)
             except ValueError as error:
-                raise failure(f"line {number} is not a record: {error}; {_before(number)}") from None
-            yield Record(record.value, record.key, (*headers, *record.headers), record.timestamp, record.partition)
+                raise _refused(number, str(error)) from None
+            both = (*headers, *record.headers)
+            yield number, Record(record.value, record.key, both, record.timestamp, record.partition)
         elif split_at is None:
-            yield Record(text, None, headers)
+            yield number, Record(text, None, headers)
         else:
             key, found, value = text.partition(split_at)
             if not found:
-                raise failure(f"line {number} has no {separator!r} between key and value; {_before(number)}")
-            yield Record(value, key, headers)
+                raise _refused(number, f"there is no {separator!r} between key and value")
+            yield number, Record(value, key, headers)
 
 
-def _before(number: int) -> str:
-    return "nothing was sent" if number == 1 else f"what stands before it was sent, so go on from line {number}"
+def _refused(number: int, reason: str) -> typer.Exit:
+    before = "nothing was sent" if number == 1 else f"what stands before it was sent, so go on from line {number}"
+    return failure(f"line {number} is not a record: {reason}; {before}")
 
 
 def _send_file(

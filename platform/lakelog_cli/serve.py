@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from lakelog.config import ConfigEntry, ConfigRow
 from lakelog.errors import LakelogError
 from lakelog_cli.called import own_command
 from lakelog_cli.maintenance import EVERY_SECONDS, scheduler
+from lakelog_cli.output import failure, stdout
 
 ConfigFile = Annotated[
     Path | None,
@@ -82,7 +82,7 @@ def serve(
         with nullcontext() if no_maintenance else _scheduler(settings, maintenance_every_seconds):
             serve_until_stopped(settings, command=own_command())
     except LakelogError as error:
-        raise _failure(error, 1) from None
+        raise failure(error.message) from None
 
 
 def _scheduler(settings: LoadedSettings, every_seconds: float) -> AbstractContextManager[None]:
@@ -106,7 +106,7 @@ def show_config(
     for entry in settings.describe():
         source = settings.sources.get(entry.name, "default")
         table.add_row(*map(Text, (entry.name, entry.value, source, entry.doc)))
-    Console().print(table)
+    stdout().print(table)
 
 
 def _shown(entry: ConfigEntry, source: str) -> dict[str, str]:
@@ -119,12 +119,7 @@ def _load(flags: Mapping[str, str | None], config: Path | None) -> LoadedSetting
         return load_settings(given, os.environ, config)
     except LakelogError as error:
         # As for a wrong argument: what is wrong is how the command was called.
-        raise _failure(error, 2) from None
-
-
-def _failure(error: LakelogError, exit_code: int) -> typer.Exit:
-    typer.echo(f"lakelog: {error.message}", err=True)
-    return typer.Exit(exit_code)
+        raise failure(error.message, 2) from None
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakelog_cli.local_gateway import LocalGateway
-from tests.gateway_process import environment, run
+from tests.gateway_process import command, environment, run
 
 LAKELOG = str(Path(sys.executable).parent / "lakelog")
 
@@ -43,6 +43,22 @@ def test_a_reader_that_has_had_enough_is_no_error(server: LocalGateway) -> None:
         reader.stdout.close()
         assert reader.stderr.read() == b""
     assert reader.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [("topics", "list"), ("topics", "list", "--json"), ("consume", "unread"), ("config",)]
+)
+def test_nobody_who_reads_is_no_error_and_no_room_is_one(server: LocalGateway, arguments: tuple[str, ...]) -> None:
+    run(server.url, ["produce", "unread"], stdin=b"one\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for output, code, said in ((writer, 0, b""), (full, 1, b"lakelog: [Errno 28] No space left on device\n")):
+        done = subprocess.run(
+            command(*arguments), env=environment(server.url), stdout=output, stderr=subprocess.PIPE, timeout=60
+        )
+        os.close(output)
+        assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_a_follower_prints_at_once_and_ends_with_ctrl_c(server: LocalGateway) -> None:

@@ -211,7 +211,7 @@ def test_a_line_that_is_no_record_ends_it_and_says_where_to_go_on(lakelog: Lakel
     assert "go on from line 2" in said
     assert lakelog("consume", "broken") == "1\n"
     said = refused("produce", "broken", "-k", ":", exit_code=1, stdin=b"no key\n")
-    assert "line 1 has no ':' between key and value; nothing was sent" in said
+    assert "line 1 is not a record: there is no ':' between key and value; nothing was sent" in said
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,12 @@ def test_a_line_that_is_no_record_ends_it_and_says_where_to_go_on(lakelog: Lakel
         (("produce", "bad/name"), b"a\n", 1, "may only have"),
         (("produce", "there", "--json-lines"), b'{"valu": 1}\n', 1, "unknown field `valu`"),
         (("produce", "there", "--json-lines"), b'{"key": 1}\n', 1, "neither a value nor a value_base64"),
+        (
+            ("produce", "there", "--json-lines"),
+            b'{"value": 1, "partition": -1}\n',
+            1,
+            "line 1 is not a record: the partition number -1 is out of range; nothing was sent",
+        ),
         (
             ("produce", "there", "--json-lines"),
             b'{"value": ' + DEEP,
