@@ -40,7 +40,7 @@ class Alteration(Strict):
 
 class Alterations(Strict):
     data: Annotated[list[Alteration], Field(min_length=1)]
-    validate_only: bool = False
+    validate_only: bool | None = None
 
 
 # Before those of one topic, whose name is never a dash alone in v3.
@@ -107,19 +107,21 @@ async def reset_config(request: Request, cluster_id: ClusterId, topic_name: Topi
 )
 async def alter(request: Request, cluster_id: ClusterId, topic_name: TopicName, changes: Alterations) -> Response:
     catalogue_of(request, cluster_id)
+    entries = await _entries(request, topic_name)
     values: dict[str, ConfigText] = {}
     reset: list[str] = []
     for change in changes.data:
+        _named(entries, change.name)
         if change.operation == "DELETE":
             reset.append(change.name)
         elif change.value is None:
-            raise HttpError(400, f"{change.name[:100]} is to be set and has no value", BAD_REQUEST)
+            raise HttpError(400, f"{change.name} is to be set and has no value", BAD_REQUEST)
         elif change.name in values:
-            raise HttpError(400, f"{change.name[:100]} is to be set twice", BAD_REQUEST)
+            raise HttpError(400, f"{change.name} is to be set twice", BAD_REQUEST)
         else:
             values[change.name] = change.value
     admin = gateway_of(request).broker.admin
-    await admin.alter_config(topic_name, config_texts(values), reset, validate_only=changes.validate_only)
+    await admin.alter_config(topic_name, config_texts(values), reset, validate_only=bool(changes.validate_only))
     return Response(status_code=204)
 
 

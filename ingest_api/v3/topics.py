@@ -48,10 +48,10 @@ class NewTopic(Strict):
         int | None, Field(description="Taken and of no effect: the store keeps the copies")
     ] = None
     replicas_assignments: Annotated[
-        tuple[ReplicaAssignment, ...], Field(description="Has to be empty: the store keeps the copies")
-    ] = ()
-    configs: tuple[NewConfig, ...] = ()
-    validate_only: bool = False
+        tuple[ReplicaAssignment, ...] | None, Field(description="Has to be empty: the store keeps the copies")
+    ] = None
+    configs: tuple[NewConfig, ...] | None = None
+    validate_only: bool | None = None
 
 
 @router.get(AT_TOPICS, summary="List topics", response_class=Response, responses=listed(schemas.TOPIC))
@@ -74,9 +74,9 @@ async def create(request: Request, cluster_id: ClusterId, new: NewTopic) -> Resp
         raise LakelogError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the store keeps the copies; leave replicas_assignments out"
         )
-    config = config_texts({entry.name: entry.value for entry in new.configs if entry.value is not None})
+    config = config_texts({entry.name: entry.value for entry in new.configs or () if entry.value is not None})
     described = await gateway_of(request).broker.admin.create_topic(
-        new.topic_name, new.partitions_count, config, validate_only=new.validate_only
+        new.topic_name, new.partitions_count, config, validate_only=bool(new.validate_only)
     )
     return replied(writer.topic(described), 200 if new.validate_only else 201)
 

@@ -136,6 +136,16 @@ async def test_the_life_of_a_topic(served: Served) -> None:
     assert (await got(served, f"{CLUSTER}/topics"))["data"] == []
 
 
+async def test_null_is_as_good_as_left_out(served: Served) -> None:
+    optional = ("partitions_count", "replication_factor", "replicas_assignments", "configs", "validate_only")
+    new = {"topic_name": "orders", **dict.fromkeys(optional)}
+    assert (await served.post(f"{CLUSTER}/topics", json=new)).status_code == 201
+    change = {"name": "segment.ms", "value": "5", "operation": None}
+    altered = await served.post(f"{ORDERS}/configs:alter", json={"data": [change], "validate_only": None})
+    assert altered.status_code == 204
+    assert (await got(served, f"{ORDERS}/configs/segment.ms"))["value"] == "5"
+
+
 async def test_what_would_be_done_is_checked_and_not_done(served: Served) -> None:
     new = {"topic_name": "orders", "partitions_count": 3, "validate_only": True}
     reply = await served.post(f"{CLUSTER}/topics", json=new)
@@ -218,7 +228,9 @@ async def test_configuration(served: Served) -> None:
         ),
         ("POST", f"{ORDERS}/configs:alter", {"data": []}, 400, 400),
         ("POST", f"{ORDERS}/configs:alter", {"data": [{"name": "retention.ms"}]}, 400, 40002),
-        ("POST", f"{ORDERS}/configs:alter", {"data": [{"name": "none", "value": "1"}]}, 400, 40002),
+        ("POST", f"{ORDERS}/configs:alter", {"data": [{"name": "none", "value": "1"}]}, 404, 404),
+        ("POST", f"{ORDERS}/configs:alter", {"data": [{"name": "none", "operation": "DELETE"}]}, 404, 404),
+        ("POST", f"{CLUSTER}/topics/none/configs:alter", {"data": [{"name": "segment.ms", "value": "1"}]}, 404, 40403),
         ("POST", f"{ORDERS}/configs:alter", {"data": [{"name": "a", "value": "1", "operation": "ADD"}]}, 400, 400),
         (
             "POST",
