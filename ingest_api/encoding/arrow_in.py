@@ -1,13 +1,15 @@
 """Arrow bodies, read within a limit on what they come to.
 
 A few bytes of Arrow can stand for very many: buffers may be compressed, rows may all point to one long value. So what a
-body would come to is added up from what it says of itself, before anything of that size is made. Arrow's reader tells
-nothing of compression, hence the look into its messages, whose layout is in Arrow's `Message.fbs`.
+body would come to is added up from what it says of itself, before anything of that size is made, and whoever reads it
+finds room for that first. Arrow's reader tells nothing of compression, hence the look into its messages, whose layout
+is in Arrow's `Message.fbs`.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 
 import numpy as np
 import pyarrow as pa
@@ -24,32 +26,40 @@ _BUFFERS, _COMPRESSION = 2, 3
 _VIEW_BYTES = 16
 
 
-def read_arrow(body: bytes, bytes_max: int) -> pa.Table:
+def reading_arrow(body: bytes, bytes_max: int) -> Generator[int, None, pa.Table]:
+    """Each yield says how many bytes are made beside the body when it goes on."""
     try:
-        _check_compressed(pa.py_buffer(body), bytes_max)
+        packed = _packed_bytes(pa.py_buffer(body), bytes_max)
+        if packed:
+            yield packed
         with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
             table = stream.read_all()
         # A body may say anything of its own buffers: nothing looks into them before this has.
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, OverflowError, struct.error) as error:
         raise HttpError(400, f"the body is not an Arrow stream: {error}") from None
-    if sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks) > bytes_max:
+    size = sum(_expanded_bytes(chunk) for column in table.columns for chunk in column.chunks)
+    if size > bytes_max:
         raise too_large(bytes_max)
+    if size > len(body) + packed:
+        yield size - len(body) - packed
     return table
 
 
-def _check_compressed(body: pa.Buffer, bytes_max: int) -> None:
+def _packed_bytes(body: pa.Buffer, bytes_max: int) -> int:
+    """What the compressed buffers of all messages come to."""
     reader = pa.BufferReader(body)
     size = 0
     while reader.tell() < body.size:
         try:
             message = pa.ipc.read_message(reader)
         except EOFError:  # the mark at the end of a stream
-            return
+            break
         if message.body is not None:
             size += _unpacked_bytes(memoryview(message.metadata), memoryview(message.body))
         if size > bytes_max:
             raise too_large(bytes_max)
+    return size
 
 
 def _unpacked_bytes(metadata: memoryview, body: memoryview) -> int:

@@ -6,20 +6,20 @@ buffers are what they say. What is wrong with a body is said with the place wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
-from ingest_api.encoding.arrow_in import read_arrow
+from ingest_api.encoding.arrow_in import reading_arrow
 from ingest_api.encoding.utf8 import is_utf8
 from ingest_api.errors import HttpError
 from ingest_api.media import Embedded
 from ingest_api.positions import INT32_MAX, INT64_MAX
 from ingest_api.settings import GatewaySettings
-from lakelog.model.batch import NO_PARTITION, AnyRecords, ListRecords, from_arrow
+from lakelog.model.batch import NO_PARTITION, ListRecords, Records, from_arrow
 
 _FIELDS = {name: attrgetter(name) for name in ("key", "value", "headers", "timestamp", "partition")}
 _RAW = ("key", "value")
@@ -82,14 +82,8 @@ _DECODERS: dict[Embedded, msgspec.json.Decoder[Any]] = {
 }
 
 
-def records_of(body: bytes, embedded: Embedded | None, partition: int | None, settings: GatewaySettings) -> AnyRecords:
+def json_records(body: bytes, embedded: Embedded, partition: int | None, settings: GatewaySettings) -> ListRecords:
     """The records of a body, for a partition if the path names one."""
-    if embedded is None:
-        return _from_arrow(body, partition, settings)
-    return _from_json(body, embedded, partition, settings.request_records_max)
-
-
-def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_max: int) -> ListRecords:
     try:
         decoded = _DECODERS[embedded].decode(body)
     except msgspec.ValidationError as error:
@@ -102,7 +96,7 @@ def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_m
     if any(schema is not None for schema in schemas):
         raise HttpError(422, "schemas are not taken here; send the records without key_schema and value_schema")
     records: list[_Record] = decoded.records
-    _check_count(len(records), records_max)
+    _check_count(len(records), settings.request_records_max)
     if embedded is Embedded.JSON and not is_utf8(body):
         raise _not_utf8(records)
     values, keys = _embedded(records, "value", embedded), _embedded(records, "key", embedded)
@@ -119,6 +113,17 @@ def _from_json(body: bytes, embedded: Embedded, partition: int | None, records_m
         timestamps_ms=_timestamps(_column(records, "timestamp")),
         partitions=_partitions(_column(records, "partition"), len(records), partition),
     )
+
+
+def arrow_records(body: bytes, partition: int | None, settings: GatewaySettings) -> Generator[int, None, Records]:
+    """The same of an Arrow body. Each yield says how many bytes are made beside the body when it goes on."""
+    table = yield from reading_arrow(body, settings.body_bytes_max)
+    _check_count(table.num_rows, settings.request_records_max)
+    if partition is not None:
+        if "partition" in table.schema.names:
+            raise HttpError(422, "the path names the partition, so the column 'partition' must not be there")
+        table = table.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), table.num_rows))
+    return from_arrow(table)
 
 
 def _not_utf8(records: list[_Record]) -> HttpError:
@@ -169,16 +174,6 @@ def _partitions(chosen: list[int | None] | None, count: int, partition: int | No
             raise HttpError(404, f"$.records[{index}].partition is {number}, which no topic has", 40402)
     other = NO_PARTITION if partition is None else partition
     return [other if number is None else number for number in chosen]
-
-
-def _from_arrow(body: bytes, partition: int | None, settings: GatewaySettings) -> AnyRecords:
-    table = read_arrow(body, settings.body_bytes_max)
-    _check_count(table.num_rows, settings.request_records_max)
-    if partition is not None:
-        if "partition" in table.schema.names:
-            raise HttpError(422, "the path names the partition, so the column 'partition' must not be there")
-        table = table.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), table.num_rows))
-    return from_arrow(table)
 
 
 def _check_count(count: int, most: int) -> None:

@@ -2,7 +2,8 @@
 
 A direct route hands its handler the request and nothing else, for the path that thousands of requests a second take:
 parameters are the handler's to read, and what they are is said to the API's description by hand. A bounded route leaves
-all of that to FastAPI, but has the body read within the limits that hold for every body.
+all of that to FastAPI, but has the body read within the limits that hold for every body, and a lower one on its size:
+FastAPI reads it where everybody waits for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from ingest_api.gateway import gateway_of
+
+SMALL_BODY_BYTES_MAX = 1 << 20
 
 
 class DirectRoute(APIRoute):
@@ -31,7 +34,7 @@ class BoundedRoute(APIRoute):
             announced = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
             if not announced:
                 return await handle(request)
-            async with gateway_of(request).bodies.read(request) as body:
+            async with gateway_of(request).bodies.read(request, SMALL_BODY_BYTES_MAX) as body:
 
                 async def whole() -> Message:
                     return {"type": "http.request", "body": body, "more_body": False}

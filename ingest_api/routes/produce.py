@@ -10,17 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ingest_api import media
-from ingest_api.encoding.records_in import records_of
+from ingest_api.bodies import BodyOf
+from ingest_api.encoding.records_in import arrow_records, json_records
 from ingest_api.encoding.replies import offsets_reply, ranges_reply
 from ingest_api.errors import HttpError
 from ingest_api.gateway import Gateway, gateway_of
+from ingest_api.media import Embedded
 from ingest_api.positions import INT32_MAX, INT64_MAX, parse_exact, parse_whole
 from ingest_api.routes.direct import DirectRoute, optional_parameter, path_parameter
 from ingest_api.routes.schemas import ERRORS, PRODUCED
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerBatch
 from lakelog.log.stamp import Appended
-from lakelog.model.batch import AnyRecords
+from lakelog.model.batch import AnyRecords, Records
 from lakelog.produce import Acks
 
 ACKS = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
@@ -39,13 +41,32 @@ async def produce(request: Request, topic: str, partition_text: str | None) -> R
     reply_type = media.negotiate(headers.get(b"accept", b"").decode("latin-1"), media.METADATA_OUT)
     acks, timeout_ms = _acks(request), _timeout_ms(request, gateway)
     producer, expected = _producer(headers), _expected_offsets(headers, partition)
-    async with gateway.bodies.read(request) as body:
-        records = await gateway.compute(len(body), lambda: records_of(body, embedded, partition, gateway.settings))
+    async with (held := gateway.bodies.read(request)) as body:
+        records = await _records(gateway, held, body, embedded, partition)
         appended = await append_within(gateway, topic, records, acks, producer, expected, timeout_ms)
     if appended is None:
         return Response(status_code=204)
     encode = ranges_reply if embedded is None else offsets_reply
     return Response(await gateway.compute(16 * len(records), lambda: encode(appended)), media_type=reply_type)
+
+
+async def _records(
+    gateway: Gateway, held: BodyOf, body: bytes, embedded: Embedded | None, partition: int | None
+) -> AnyRecords:
+    if embedded is not None:
+        return await gateway.compute(len(body), lambda: json_records(body, embedded, partition, gateway.settings))
+    reading, size = arrow_records(body, partition, gateway.settings), len(body)
+
+    def go_on() -> int | Records:
+        try:
+            return next(reading)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    while isinstance(step := await gateway.compute(size, go_on), int):
+        await held.take(step)
+        size += step
+    return step
 
 
 async def append_within(
@@ -170,9 +191,9 @@ def _described(*more: dict[str, Any]) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "content": {
-                media.Embedded.BINARY.media_type: body({"type": ["string", "null"], "format": "byte"}),
-                media.Embedded.JSON.media_type: body({}),
-                media.Embedded.TEXT.media_type: body({"type": ["string", "null"]}),
+                Embedded.BINARY.media_type: body({"type": ["string", "null"], "format": "byte"}),
+                Embedded.JSON.media_type: body({}),
+                Embedded.TEXT.media_type: body({"type": ["string", "null"]}),
                 media.JSON: body({}),
                 media.ARROW: {"schema": {"type": "string", "format": "binary"}},
             },

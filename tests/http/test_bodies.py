@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
+import pyarrow as pa
 import pytest
+import zstandard
 from starlette.requests import Request
 from starlette.types import Message
 
 from ingest_api.bodies import Bodies
 from ingest_api.settings import GatewaySettings
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.flow import Share
 from tests.http.conftest import OpenGateway, Served
-from tests.http.requests import JSON, error_of, produce, records
+from tests.http.requests import ARROW, JSON, arrow_body, error_of, produce, records
 
 TOPIC = "/topics/orders"
 MIB = 1 << 20
@@ -24,8 +29,10 @@ PATIENCE_MS = 60_000
 class Sender:
     """Sends a piece of a body each time that it is told to."""
 
-    def __init__(self, length: int | None = None) -> None:
-        headers = [] if length is None else [(b"content-length", str(length).encode())]
+    def __init__(self, length: int | None = None, encoding: str = "identity") -> None:
+        headers = [(b"content-encoding", encoding.encode())]
+        if length is not None:
+            headers.append((b"content-length", str(length).encode()))
         self._pieces: asyncio.Queue[Message] = asyncio.Queue()
         self.request = Request({"type": "http", "headers": headers}, self._pieces.get)
 
@@ -36,6 +43,19 @@ class Sender:
 async def length_of(bodies: Bodies, sender: Sender) -> int:
     async with bodies.read(sender.request) as body:
         return len(body)
+
+
+@asynccontextmanager
+async def room_for_others(bodies: Bodies, free_bytes: int) -> AsyncIterator[None]:
+    """Room is left for so many bytes, and none beyond: that place is taken."""
+    share, most = Share(bodies.room), bodies.settings.bodies_bytes_max
+    await share.take(most)
+    await share.take(1)
+    share.keep(most - free_bytes)
+    try:
+        yield
+    finally:
+        share.keep(0)
 
 
 async def turns() -> None:
@@ -119,3 +139,54 @@ async def test_a_room_smaller_than_the_first_piece_takes_one_body_at_a_time(open
         assert (await produce(client, TOPIC, records("v"))).status_code == 200
         client.gateway.bodies.room.claim(1)
         assert error_of(await produce(client, TOPIC, records("v")))[:2] == (429, 429)
+
+
+PACKED = {"gzip": gzip.compress(bytes(4 * MIB)), "zstd": zstandard.compress(bytes(4 * MIB))}
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+async def test_compressed_bodies_unpack_as_far_as_there_is_room(encoding: str) -> None:
+    bodies, most = Bodies(GatewaySettings(bodies_bytes_max=8 * MIB, bodies_wait_ms=PATIENCE_MS)), 0
+
+    async def read() -> int:
+        nonlocal most
+        sender = Sender(encoding=encoding)
+        sender.send(PACKED[encoding], last=True)
+        async with bodies.read(sender.request) as body:
+            await turns()
+            most = max(most, bodies.room.bytes)
+            return len(body)
+
+    assert await asyncio.gather(*(read() for _ in range(40))) == [4 * MIB] * 40
+    assert most <= 13 * MIB, "the room, and one body beyond it with the room for its next piece"
+    assert bodies.room.bytes == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(pa.array(["x" * 100_000]), id="packed"),
+        pytest.param(pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int32()), ["x" * 1000]), id="shared"),
+    ],
+)
+async def test_arrow_that_stands_for_more_than_it_is_finds_room_for_that(
+    open_gateway: OpenGateway, values: pa.Array
+) -> None:
+    body = arrow_body(pa.table({"value": values}), "zstd")
+    assert len(body) < 5_000
+    async with open_gateway(bodies_bytes_max="1000000", bodies_wait_ms="20") as client:
+        async with room_for_others(client.gateway.bodies, 90_000):
+            status, _, message = error_of(await produce(client, TOPIC, body, ARROW))
+            assert (status, "bodies_bytes_max" in message) == (429, True)
+        async with room_for_others(client.gateway.bodies, 120_000):
+            assert (await produce(client, TOPIC, body, ARROW)).status_code == 200
+        assert client.gateway.bodies.room.bytes == 0
+
+
+async def test_what_is_no_record_has_a_limit_of_its_own(open_gateway: OpenGateway) -> None:
+    body = b'{"topic_name": "orders", "config": {"retention.ms": "1"' + b" " * MIB + b"}}"
+    async with open_gateway() as client:
+        for packed, encoding in ((body, "identity"), (gzip.compress(body), "gzip")):
+            reply = await produce(client, "/admin/topics", packed, Content_Encoding=encoding)
+            assert error_of(reply) == (413, 413, f"the body is larger than the {MIB} bytes that are taken here")
+        assert (await client.get("/topics")).json() == []
