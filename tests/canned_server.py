@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class CannedServer(ThreadingHTTPServer):
-    """`asked` are the paths of the requests so far."""
+    """`asked` are the paths of the requests so far, `headers` what came with them."""
 
     def __init__(self, status_of: Callable[[str], int], page: bytes) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.status_of = status_of
         self.page = page
         self.asked: list[str] = []
+        self.headers: list[Message] = []
 
     @property
     def url(self) -> str:
@@ -27,9 +29,11 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
+        self.server.headers.append(self.headers)
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(self.server.status_of(self.path))
         self.send_header("Content-Length", str(len(self.server.page)))
+        self.send_header("ETag", '"1"')  # stores give their files one
         self.end_headers()
         self.wfile.write(self.server.page)
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import re
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -359,6 +364,74 @@ async def test_an_address_without_tls_may_come_from_the_environment(
     with pytest.raises(StoreUnavailable):
         await open_store("s3://warehouse", KEYS).get("t/0")
     assert overloaded.asked
+
+
+class Cloud(NamedTuple):
+    """A store that no server of these tests speaks for: what it is asked is looked at, and answered by the book."""
+
+    url: str
+    endpoint_name: str
+    options: dict[str, str]
+    if_absent: tuple[str, str]  # what makes a put one of a file that is not there
+
+    def open_at(self, endpoint: str) -> Store:
+        return open_store(self.url, {self.endpoint_name: endpoint, **self.options})
+
+
+NOBODYS_KEY = {"gcs_base_url": "", "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+CLOUDS = {
+    "gs": Cloud(
+        "gs://warehouse/w",
+        "base_url",
+        {"service_account_key": json.dumps(NOBODYS_KEY)},
+        ("x-goog-if-generation-match", "0"),
+    ),
+    "az": Cloud(
+        "az://warehouse/w",
+        "endpoint",
+        {"account_name": "a", "account_key": base64.b64encode(b"key").decode()},
+        ("If-None-Match", "*"),
+    ),
+}
+
+
+@pytest.fixture(params=CLOUDS)
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    return CLOUDS[request.param]
+
+
+@pytest.mark.parametrize("taken", [409, 412])
+async def test_google_and_azure_are_asked_to_create_and_their_no_is_understood(cloud: Cloud, taken: int) -> None:
+    answers = iter([201, taken])
+    with canned_server(lambda path: next(answers)) as server:
+        store = cloud.open_at(server.url)
+        assert await store.create("t/0", b"first")
+        assert not await store.create("t/0", b"second")
+    assert [unquote(path) for path in server.asked] == ["/warehouse/w/t/0"] * 2
+    name, value = cloud.if_absent
+    assert [headers[name] for headers in server.headers] == [value, value]
+
+
+async def test_google_and_azure_may_refuse(cloud: Cloud) -> None:
+    with canned_server(lambda path: 403) as server:
+        store = cloud.open_at(server.url)
+        with pytest.raises(StoreRefused, match="t/0"):
+            await store.create("t/0", b"x")
+    assert len(server.asked) == 1
+
+
+async def test_google_and_azure_may_be_away(cloud: Cloud) -> None:
+    store = cloud.open_at("http://127.0.0.1:9")
+    for ask in (store.get("t/0"), store.create("t/0", b"x"), store.folders()):
+        with pytest.raises(StoreUnavailable, match=re.escape("127.0.0.1:9")):
+            await ask
+
+
+@pytest.mark.parametrize("url", ["gs://warehouse/w", "az://warehouse/w"])
+def test_an_option_that_a_store_does_not_have_is_refused_by_name(url: str) -> None:
+    with pytest.raises(LakelogError, match="colour") as caught:
+        open_store(url, {"colour": "blue"})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
 async def test_a_disk_that_does_not_let_us_write_is_refused_or_unavailable(tmp_path: Path) -> None:
