@@ -13,6 +13,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from ingest_api.kafka.apis import APIS
 from ingest_api.kafka.records.reading import Reading
+from ingest_api.kafka.records.writing import write_batches
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import ListRecords
@@ -222,6 +223,22 @@ async def test_each_partition_of_a_produce_request_has_its_own_outcome(client: P
     assert [values(each["records"]) for each in both] == [[b"1", b"2"], [], [b"3"]]
 
 
+async def test_a_partition_below_0_is_refused_and_stores_nothing(client: PlainClient):
+    """Within, -1 stands for a place that may be chosen."""
+    await topic(client, "t")
+    outcomes = await produced(client, *(("t", partition, batch(b"x")) for partition in (-1, -(2**31), 0)))
+    assert [each["error_code"] for each in outcomes] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number] * 2 + [0]
+    assert [each["index"] for each in outcomes] == [-1, -(2**31), 0]
+    assert (await fetched(client, ("t", 0, 0)))[0]["high_watermark"] == 1
+
+
+async def test_a_batch_has_so_many_records_and_no_more(open_listener: OpenListener):
+    async with open_listener(request_records_max="10") as listening, listening.client() as client:
+        await topic(client, "t")
+        outcomes = await produced(client, *(("t", 0, batch(*[b"x"] * count)) for count in (10, 11)))
+        assert [each["error_code"] for each in outcomes] == [0, ErrorCode.MESSAGE_TOO_LARGE.number]
+
+
 async def test_what_a_batch_unpacks_to_is_counted_until_it_has_its_place(listening: Listening, client: PlainClient):
     await topic(client, "t")
     in_flight, room = listening.gateway.broker.produce_path.in_flight, listening.gateway.bodies.room
@@ -282,6 +299,17 @@ async def test_without_acks_there_is_no_reply_and_an_error_ends_the_connection(l
             pass
         client.send("produce", 9, **to_produce(("t", 9, b"rubbish"), acks=0))
         assert await client.hung_up()
+
+
+async def test_what_was_answered_before_the_connection_ends_still_goes_out(client: PlainClient):
+    await topic(client, "t")
+    # The refusal is there before the commit is, and both go out together.
+    asked = [client.send("produce", 9, **to_produce(("t", 0, batch(b"x")))) for _ in range(3)]
+    client.send("produce", 9, **to_produce(("t", 0, b"rubbish"), acks=0))
+    for number, each in enumerate(asked):
+        reply = await client.receive("produce", 9, each)
+        assert reply["responses"][0]["partition_responses"][0]["base_offset"] == number
+    assert await client.hung_up()
 
 
 async def test_acks_that_nobody_knows_are_refused(client: PlainClient):
@@ -363,6 +391,10 @@ async def test_a_fetch_is_cut_at_its_limits_and_gives_one_record_at_the_least(cl
     assert await counts(fetch=10_500) == [10, 0]
     assert await counts(fetch=60_000) == [50, 9]
     assert await counts(fetch=1, partition=1) == [1, 0]
+    # Kafka's clients may ask for nothing, and would wait for ever if they got it.
+    assert await counts(fetch=0) == [1, 0]
+    assert await counts(partition=0) == [1, 0]
+    assert await counts(fetch=-1, partition=-1) == [1, 0]
 
 
 async def test_errors_of_a_fetch_are_per_partition_and_come_at_once(client: PlainClient):
@@ -461,6 +493,23 @@ async def test_batches_are_compressed_where_the_topic_says_how(
     assert len(records) < 500 or codec == 0
     assert isinstance(found, ListRecords)
     assert list(found.values) == [b"a" * 1_000, None, b"b"]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "producer"])
+async def test_gzip_is_made_in_a_thread_however_little_there_is(
+    client: PlainClient, monkeypatch: pytest.MonkeyPatch, codec: str
+):
+    await topic(client, "t", compression_type=codec)
+    await produced(client, ("t", 0, batch(b"x" * 1_000)))
+    threads: list[threading.Thread] = []
+
+    def noted(*asked: Any) -> Any:
+        threads.append(threading.current_thread())
+        return write_batches(*asked)
+
+    monkeypatch.setattr("ingest_api.kafka.handlers.fetch.write_batches", noted)
+    assert values((await fetched(client, ("t", 0, 0)))[0]["records"]) == [b"x" * 1_000]
+    assert [each is threading.main_thread() for each in threads] == [codec != "gzip"]
 
 
 async def test_records_of_one_door_come_out_of_the_other(listening: Listening, client: PlainClient):
@@ -584,8 +633,8 @@ async def test_topics_are_created_grown_and_deleted_with_an_outcome_each(client:
 async def test_configs_are_described_and_changed(client: PlainClient):
     await topic(client, "t", retention_ms="1000")
 
-    async def described(**wanted: Any) -> dict[str, dict[str, Any]]:
-        resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+    async def described(keys: list[str] | None = None, **wanted: Any) -> dict[str, dict[str, Any]]:
+        resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": keys}
         reply = await client.ask("describe_configs", 4, resources=[resource], **wanted)
         return {each["name"]: each for each in reply["results"][0]["configs"]}
 
@@ -599,6 +648,9 @@ async def test_configs_are_described_and_changed(client: PlainClient):
     assert found["retention.ms"]["documentation"]
     assert [each["source"] for each in found["retention.ms"]["synonyms"]] == [1, 5]
     assert found["segment.bytes"]["config_source"] == 5
+
+    assert (await described([])).keys() == found.keys()
+    assert (await described(["segment.ms"])).keys() == {"segment.ms"}
 
     append = {"name": "cleanup.policy", "config_operation": 2, "value": "compact"}
     drop = {"name": "retention.ms", "config_operation": 1, "value": None}
