@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -113,6 +115,38 @@ def test_jars_that_are_installed_are_not_fetched(monkeypatch: pytest.MonkeyPatch
 
 def test_the_callers_settings_win():
     assert session_settings(settings={"spark.master": "local[7]"})["spark.master"] == "local[7]"
+
+
+def test_a_driver_of_a_cluster_is_not_hidden_from_its_executors():
+    settings = session_settings(settings={"spark.master": "spark://head:7077"})
+    assert settings["spark.master"] == "spark://head:7077"
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & set(settings)
+    assert session_settings(settings={"spark.master": "local[*]"})["spark.driver.host"] == "127.0.0.1"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("warehouse", "told"),
+    [
+        ("/data", "has no io.delta.sql.DeltaSparkSessionExtension: start it with spark-submit --packages {delta}"),
+        ("s3://data", "and no org.apache.hadoop.fs.s3a.S3AFileSystem: start it with spark-submit --packages {both}"),
+    ],
+)
+def test_without_the_jars_spark_submit_is_told_which_to_name(tmp_path: Path, warehouse: str, told: str):
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from lakelog.spark import SparkUnavailable, delta_session\n"
+        f"try: delta_session(warehouse={warehouse!r})\n"
+        "except SparkUnavailable as missing: print(missing)\n"
+    )
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
+    submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run([*submit, str(script)], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    delta = "io.delta:delta-spark_4.2_2.13:4.4.0"
+    expected = told.format(delta=delta, both=f"{delta},org.apache.hadoop:hadoop-aws:3.5.0")
+    assert done.stdout.strip().endswith(expected)
 
 
 @pytest.mark.spark

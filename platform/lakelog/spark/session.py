@@ -65,6 +65,7 @@ EXCLUDED_JARS = (
 )
 
 S3_SCHEMES = ("s3", "s3a")
+S3_FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 class SparkUnavailable(Exception):
@@ -79,6 +80,8 @@ def delta_session(
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The Spark session of this process, which reads and writes Delta tables; it is made if there is none yet.
+
+    Under spark-submit the jars are its user's to name, and what is missing is said in the words of its command line.
 
     `warehouse` is where topics lie: for s3:// and s3a:// the session gets the S3 file system too. `s3_options` are
     those that a broker takes (`endpoint`, `access_key_id`, `secret_access_key`, `session_token`, `region`); without
@@ -102,6 +105,7 @@ def delta_session(
             "a Spark session without Delta runs in this process already, and Delta can't be added to it; "
             "stop it first, or make it with lakelog.spark.delta_session"
         )
+    _require_jars(spark, on_s3=_is_on_s3(warehouse))
     register(spark)
     return spark
 
@@ -122,13 +126,13 @@ def session_settings(
     settings: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """All settings that a session is made with, the caller's last."""
-    on_s3 = warehouse is not None and urlsplit(warehouse).scheme in S3_SCHEMES
+    on_s3, settings = _is_on_s3(warehouse), settings or {}
     wanted = {**DELTA_SETTINGS, **(_s3_settings(s3_options or {}) if on_s3 else {})}
     if is_submitted():
-        wanted = _not_yet_set(wanted)
-    else:
-        wanted |= {**LOCAL_SETTINGS, "spark.sql.warehouse.dir": _scratch_folder(), **_jars(on_s3)}
-    return {**wanted, **(settings or {})}
+        return {**_not_yet_set(wanted), **settings}
+    if settings.get("spark.master", "local").startswith("local"):
+        wanted |= LOCAL_SETTINGS  # executors on other machines have to find the driver, and have work for many tasks
+    return {**wanted, "spark.sql.warehouse.dir": _scratch_folder(), **_jars(on_s3), **settings}
 
 
 def require_spark() -> None:
@@ -190,17 +194,43 @@ def _scratch_folder() -> str:
     return str(Path(tempfile.gettempdir()) / f"lakelog-spark-{os.getuid()}")
 
 
+def _is_on_s3(warehouse: str | None) -> bool:
+    return warehouse is not None and urlsplit(warehouse).scheme in S3_SCHEMES
+
+
+def _require_jars(spark: SparkSession, *, on_s3: bool) -> None:
+    """Spark begins without classes that its settings name, and fails at the first table."""
+    wanted = [DELTA_SETTINGS["spark.sql.extensions"], *([S3_FILE_SYSTEM] if on_s3 else [])]
+    missing = [name for name in wanted if not _has_class(spark, name)]
+    if missing:
+        raise SparkUnavailable(
+            f"this Spark has no {' and no '.join(missing)}: start it with "
+            f"spark-submit --packages {','.join(_packages(on_s3))}"
+        )
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    jars = spark._jsparkSession.sharedState().jarClassLoader()
+    return jars.getResource(f"{name.replace('.', '/')}.class") is not None
+
+
 def _jars(on_s3: bool) -> dict[str, str]:
-    """The packages to fetch on first use, less those that the installation has in its own folder of jars."""
+    """The packages are fetched on first use."""
+    packages = _packages(on_s3)
+    if not packages:
+        return {}
+    return {"spark.jars.packages": ",".join(packages), "spark.jars.excludes": ",".join(EXCLUDED_JARS)}
+
+
+def _packages(on_s3: bool) -> list[str]:
+    """Those that are needed, less what the installation has in its own folder of jars."""
     folder = _spark_jars()
     packages = []
     if not any(folder.glob("delta-spark_*.jar")):
         packages.append(f"io.delta:delta-spark_{_spark_line()}_{SCALA}:{metadata.version('delta-spark')}")
     if on_s3 and not any(folder.glob("hadoop-aws-*.jar")):
         packages.append(f"org.apache.hadoop:hadoop-aws:{_hadoop_version(folder)}")
-    if not packages:
-        return {}
-    return {"spark.jars.packages": ",".join(packages), "spark.jars.excludes": ",".join(EXCLUDED_JARS)}
+    return packages
 
 
 def _spark_jars() -> Path:
@@ -237,7 +267,7 @@ def _s3_settings(options: Mapping[str, str]) -> dict[str, str]:
     }
     wanted = {name: value for name, value in given.items() if value}
     # Brokers write s3://, Hadoop knows the same place as s3a://: one file system serves both.
-    wanted["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    wanted["spark.hadoop.fs.s3.impl"] = S3_FILE_SYSTEM
     if endpoint:
         wanted[f"{prefix}.path.style.access"] = "true"
         wanted[f"{prefix}.connection.ssl.enabled"] = str(endpoint.startswith("https://")).lower()
