@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from compaction_jobs.throttle import Throttle
-from lakelog.clock import SystemClock
+from lakelog.clock import Clock, SystemClock
 from lakelog.delta.parquet import SegmentFile, timestamp_range_us
 from lakelog.delta.reader import SegmentReader, offsets_of
 from lakelog.delta.store import Store, open_store
 from lakelog.model.batch import STORED_SCHEMA, Int64s
 from lakelog.model.segment import segment_path
+
+# Seconds to wait: a test moves its clock instead.
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 # A row is known by its file's number and its place in the file. Files are numbered by offset, so within a partition
 # the greater place is the later record.
@@ -77,16 +81,17 @@ class Written:
 class Files:
     """Reads segments of a warehouse, row group by row group, no faster than the limit."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, clock: Clock | None = None, sleep: Sleep = asyncio.sleep) -> None:
         self.store: Store = open_store(access.url, access.options)
         self._reader = SegmentReader(self.store, None, 0)
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
+        self._sleep = sleep
         self._throttle = Throttle(access.bytes_per_second, self._clock.monotonic_ms())
 
     async def pay(self, size: int) -> None:
         wait_ms = self._throttle.wait_ms(size, self._clock.monotonic_ms())
         if wait_ms > 0:
-            await asyncio.sleep(wait_ms / 1000)
+            await self._sleep(wait_ms / 1000)
 
     async def groups(
         self, source: Source, columns: list[str], wants: Wants | None = None

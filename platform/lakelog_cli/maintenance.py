@@ -20,14 +20,20 @@ __all__ = ["EVERY_SECONDS", "scheduler"]
 
 @contextmanager
 def scheduler(
-    warehouse: str, options: Mapping[str, str], every_seconds: float, offsets_retention_minutes: int
+    warehouse: str,
+    options: Mapping[str, str],
+    *,
+    every_seconds: float,
+    io_bytes_per_second: float,
+    offsets_retention_minutes: int,
 ) -> Iterator[None]:
     """Runs while in the block. A warehouse in memory is in no other process's reach, and has none."""
     if warehouse.startswith("memory:"):
         yield
         return
     command = [sys.executable, "-m", "compaction_jobs", "schedule", "--until-stdin-ends", "--warehouse", warehouse]
-    command += ["--every-seconds", str(every_seconds), "--offsets-retention-minutes", str(offsets_retention_minutes)]
+    command += ["--every-seconds", str(every_seconds), "--io-bytes-per-second", str(io_bytes_per_second)]
+    command += ["--offsets-retention-minutes", str(offsets_retention_minutes)]
     # A session of its own: Ctrl-C is for the gateway, which drains first.
     process = subprocess.Popen(
         command,

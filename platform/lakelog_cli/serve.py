@@ -45,6 +45,15 @@ MaintenanceEvery = Annotated[
         help="How often to look whether topics want cleaning.",
     ),
 ]
+MaintenanceIo = Annotated[
+    float,
+    typer.Option(
+        "--maintenance-io-bytes-per-second",
+        envvar=f"{ENVIRONMENT_PREFIX}MAINTENANCE_IO_BYTES_PER_SECOND",
+        min=0,
+        help="The most that compaction and merging read and write together; 0 is no limit.",
+    ),
+]
 
 
 def _with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -71,6 +80,7 @@ def serve(
     config: ConfigFile = None,
     no_maintenance: NoMaintenance = False,
     maintenance_every_seconds: MaintenanceEvery = EVERY_SECONDS,
+    maintenance_io_bytes_per_second: MaintenanceIo = 0.0,
     **flags: str | None,
 ) -> None:
     """Serve a warehouse over HTTP until told to stop, and keep its topics clean."""
@@ -78,16 +88,24 @@ def serve(
     from ingest_api.server import serve as serve_until_stopped
 
     settings = _load(flags, config)
+    cleaning = _scheduler(settings, maintenance_every_seconds, maintenance_io_bytes_per_second)
     try:
-        with nullcontext() if no_maintenance else _scheduler(settings, maintenance_every_seconds):
+        with nullcontext() if no_maintenance else cleaning:
             serve_until_stopped(settings, command=own_command())
     except LakelogError as error:
         raise failure(error.message) from None
 
 
-def _scheduler(settings: LoadedSettings, every_seconds: float) -> AbstractContextManager[None]:
-    retention_minutes = settings.groups.offsets_retention_minutes
-    return scheduler(settings.gateway.warehouse, settings.storage, every_seconds, retention_minutes)
+def _scheduler(
+    settings: LoadedSettings, every_seconds: float, io_bytes_per_second: float
+) -> AbstractContextManager[None]:
+    return scheduler(
+        settings.gateway.warehouse,
+        settings.storage,
+        every_seconds=every_seconds,
+        io_bytes_per_second=io_bytes_per_second,
+        offsets_retention_minutes=settings.groups.offsets_retention_minutes,
+    )
 
 
 def show_config(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -163,3 +165,30 @@ def test_a_progress_bar_shows_on_a_terminal_and_nowhere_else(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     assert all(part in shown() for part in ("merge", "1/4", "3 of 7 tasks of Spark"))
+
+
+def test_serve_hands_the_scheduler_what_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[list[str]] = []
+
+    def begin(command: list[str], **_: object) -> SimpleNamespace:
+        begun.append(command)
+        return SimpleNamespace(stdin=io.BytesIO(), wait=lambda timeout: 0)
+
+    monkeypatch.setattr("lakelog_cli.maintenance.subprocess", SimpleNamespace(Popen=begin, PIPE=None))
+    monkeypatch.setattr("ingest_api.server.serve", lambda *_, **__: None)
+    limits = ("--maintenance-io-bytes-per-second", "2000", "--maintenance-every-seconds", "7")
+    done = invoke("", "serve", "--warehouse", str(tmp_path), *limits, "--offsets-retention-minutes", "11")
+    assert done.exit_code == 0, done.exc_info
+    ((_, _, _, *words),) = begun
+    seen: list[Context] = []
+
+    async def keep_clean(context: Context, every_s: float, until: object) -> None:
+        seen.append(context)
+        assert every_s == 7
+
+    monkeypatch.setattr(scheduler, "keep_clean", keep_clean)
+    monkeypatch.setattr(os, "nice", lambda by: by)
+    assert invoke("", "jobs", *words).exit_code == 0
+    assert [(each.url, each.io_bytes_per_second, each.offsets_retention_minutes) for each in seen] == [
+        (str(tmp_path), 2000, 11)
+    ]
