@@ -6,7 +6,7 @@ end, how many segments they have) is read when somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import (
     CollectorRegistry,
@@ -79,8 +79,9 @@ class Metrics(Observer):
         hot.set_function(lambda: broker.hot_tail.bytes)
         self.registry.register(_OpenTopics(broker))
 
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
+    def snapshot(self) -> Snapshot:
+        """All of it as it is now: topics come and go, so they are looked at where they do."""
+        return Snapshot(self.registry.collect())
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request; looked up once per route and status, because this is on everybody's way."""
@@ -121,6 +122,19 @@ class Metrics(Observer):
 
     def _histogram(self, name: str, doc: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, doc, labels, buckets=buckets, registry=self.registry)
+
+
+class Snapshot(Collector):
+    """What was counted at one time. To write it down takes longer than to look, and may be done in any thread."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+    def text(self) -> bytes:
+        return generate_latest(self)
 
 
 class _OpenTopics(Collector):

@@ -44,7 +44,9 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response, responses=answered(TEXT, "text/plain"))
 async def prometheus(request: Request) -> Response:
-    return Response(gateway_of(request).metrics.text(), media_type=metrics.CONTENT_TYPE)
+    gateway = gateway_of(request)
+    text = await gateway.broker.compute(gateway.metrics.snapshot().text)
+    return Response(text, media_type=metrics.CONTENT_TYPE)
 
 
 @router.get("/openapi", summary="This description", response_class=JSONResponse)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from tests.http.conftest import OpenGateway, Served
 from tests.http.requests import JSON, create, error_of, produce, records, send
@@ -113,6 +116,21 @@ async def test_metrics_count_what_happened(served: Served) -> None:
     nowhere = frozenset({("method", "GET"), ("route", "none"), ("status", "404")})
     assert found["lakelog_http_requests_total", nowhere] == 2, "unknown paths share one series"
     assert found["lakelog_http_body_bytes", frozenset()] == found["lakelog_http_reply_bytes", frozenset()] == 0
+
+
+async def test_metrics_are_written_down_where_nobody_waits_for_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[int] = []
+
+    def watched(collector: Collector) -> bytes:
+        places.append(threading.get_ident())
+        return generate_latest(collector)
+
+    monkeypatch.setattr("ingest_api.metrics.generate_latest", watched)
+    assert await _metrics(served)
+    assert len(places) == 1
+    assert threading.get_ident() not in places
 
 
 @pytest.mark.parametrize("fast_lane", [True, False])
