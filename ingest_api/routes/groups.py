@@ -33,6 +33,7 @@ from lakelog.errors import ErrorCode, LakelogError
 
 router = APIRouter(prefix="/admin/groups", tags=["groups"], route_class=BoundedRoute)
 
+# An id may hold slashes, so what stands behind it in a path is looked for before it is taken for all of the path.
 GroupId = Annotated[str, Path(description="The group's id")]
 PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Whole = Annotated[int, Field(ge=0, le=INT64_MAX)]
@@ -128,21 +129,13 @@ async def list_groups(request: Request) -> Response:
     )
 
 
-@router.get("/{group}", summary="Describe a group", response_class=Response, responses=answered(_GROUP, JSON))
-async def describe(request: Request, group: GroupId) -> Response:
-    described = await gateway_of(request).groups.describe(group)
-    if described.phase is Phase.DEAD:
-        raise LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}")
-    return _json(_group(described))
-
-
-@router.get("/{group}/lag", summary="How far a group is", response_class=Response, responses=answered(_LAGS, JSON))
+@router.get("/{group:path}/lag", summary="How far a group is", response_class=Response, responses=answered(_LAGS, JSON))
 async def lag(request: Request, group: GroupId) -> Response:
     return _json(await gateway_of(request).groups.lag(group))
 
 
 @router.post(
-    "/{group}/reset-offsets",
+    "/{group:path}/reset-offsets",
     summary="Move an empty group to another place",
     response_class=Response,
     responses=answered(_CHANGES, JSON),
@@ -153,7 +146,7 @@ async def reset_offsets(request: Request, group: GroupId, reset: Reset) -> Respo
 
 
 @router.post(
-    "/{group}/delete-offsets",
+    "/{group:path}/delete-offsets",
     summary="Forget offsets of topics that the group no longer reads",
     response_class=Response,
     responses=answered(_DELETIONS, JSON),
@@ -169,7 +162,15 @@ async def delete_offsets(request: Request, group: GroupId, places: Places) -> Re
     )
 
 
-@router.delete("/{group}", status_code=204, summary="Delete an empty group", response_class=Response)
+@router.get("/{group:path}", summary="Describe a group", response_class=Response, responses=answered(_GROUP, JSON))
+async def describe(request: Request, group: GroupId) -> Response:
+    described = await gateway_of(request).groups.describe(group)
+    if described.phase is Phase.DEAD:
+        raise LakelogError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}")
+    return _json(_group(described))
+
+
+@router.delete("/{group:path}", status_code=204, summary="Delete an empty group", response_class=Response)
 async def delete(request: Request, group: GroupId) -> Response:
     await gateway_of(request).groups.delete_group(group)
     return Response(status_code=204)

@@ -23,9 +23,10 @@ from ingest_api.v3.schemas import listed, one
 from ingest_api.v3.topics import PartitionId, TopicName
 
 AT_GROUPS = f"{AT_CLUSTER}/consumer-groups"
-AT_GROUP = f"{AT_GROUPS}/{{consumer_group_id}}"
+AT_GROUP = f"{AT_GROUPS}/{{consumer_group_id:path}}"
 AT_CONSUMER = f"{AT_GROUP}/consumers/{{consumer_id}}"
 
+# An id may hold slashes, so what stands behind it in a path is looked for before it is taken for all of the path.
 GroupId = Annotated[str, Path(description="The group's id")]
 ConsumerId = Annotated[str, Path(description="The member's id")]
 
@@ -44,12 +45,6 @@ async def groups(request: Request, cluster_id: ClusterId) -> Response:
     writer, service = catalogue_of(request, cluster_id), gateway_of(request).groups
     described = [await service.describe(each.group_id) for each in await service.list_groups()]
     return replied(writer.listing("KafkaConsumerGroupList", ("consumer-groups",), map(writer.group, described)))
-
-
-@router.get(AT_GROUP, summary="Describe a group", response_class=Response, responses=one(schemas.GROUP))
-async def group(request: Request, cluster_id: ClusterId, consumer_group_id: GroupId) -> Response:
-    writer = catalogue_of(request, cluster_id)
-    return replied(writer.group(await _group(request, consumer_group_id)))
 
 
 @router.get(
@@ -145,6 +140,12 @@ async def lag_summary(request: Request, cluster_id: ClusterId, consumer_group_id
     if not found:
         raise not_found(f"a lag of group {consumer_group_id!r}, which has committed nothing,")
     return replied(writer.lag_summary(consumer_group_id, found))
+
+
+@router.get(AT_GROUP, summary="Describe a group", response_class=Response, responses=one(schemas.GROUP))
+async def group(request: Request, cluster_id: ClusterId, consumer_group_id: GroupId) -> Response:
+    writer = catalogue_of(request, cluster_id)
+    return replied(writer.group(await _group(request, consumer_group_id)))
 
 
 async def _group(request: Request, group_id: str) -> GroupDescription:

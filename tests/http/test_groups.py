@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from consumer_groups.assignors import TopicPartition
+from consumer_groups.offsets import CommitOffsets
 from tests.contract.group_members import GROUP, commit_simply, joined
 from tests.http.conftest import Served
 from tests.http.requests import create, error_of, send
@@ -72,9 +73,28 @@ async def test_offsets_and_groups_are_deleted(served: Served) -> None:
     assert (await served.get("/admin/groups")).json() == []
 
 
+async def test_a_group_id_with_slashes(served: Served) -> None:
+    await create(served, "orders", 2)
+    await send(served, "orders", 1)
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    places = {key: (0, -1, "") for key in (first, second)}
+    await served.gateway.groups.commit_offsets(CommitOffsets(group_id="team/eu/billing", offsets=places))
+    at = "/admin/groups/team%2Feu%2Fbilling"
+    assert (await served.get(at)).json()["group_id"] == "team/eu/billing"
+    assert [each["committed"] for each in (await served.get(f"{at}/lag")).json()] == [0, 0]
+    moved = await served.post(f"{at}/reset-offsets", json={"to": "latest", "topics": {"orders": [0]}})
+    assert [each["topic"] for each in moved.json()] == ["orders"]
+    gone = await served.post(f"{at}/delete-offsets", json={"partitions": [{"topic": "orders", "partition": 1}]})
+    assert gone.json() == [{"topic": "orders", "partition": 1, "error": None}]
+    assert set(await served.gateway.groups.committed("team/eu/billing")) == {first}
+    assert (await served.delete(at)).status_code == 204
+    assert (await served.get("/admin/groups")).json() == []
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "said"),
     [
+        ("GET", "/admin/groups/", None, 404, "there is no group ''"),
         ("GET", "/admin/groups/nobody", None, 404, "there is no group 'nobody'"),
         ("GET", "/admin/groups/nobody/lag", None, 404, "there is no group 'nobody'"),
         ("DELETE", "/admin/groups/nobody", None, 404, "there is no group 'nobody'"),

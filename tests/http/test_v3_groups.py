@@ -17,12 +17,12 @@ GROUPS = "/v3/clusters/lakelog/consumer-groups"
 BILLING = f"{GROUPS}/billing"
 
 
-async def join(served: Served, topic: str, client_id: str) -> str:
+async def join(served: Served, topic: str, client_id: str, group_id: str = "billing") -> str:
     """A member that the coordinator serves, with all that it is to read."""
     groups = served.gateway.groups
     reply = await groups.join(
         JoinGroup(
-            group_id="billing",
+            group_id=group_id,
             client_id=client_id,
             protocols=(Protocol("range"),),
             subscription=Subscription((topic,)),
@@ -30,7 +30,7 @@ async def join(served: Served, topic: str, client_id: str) -> str:
     )
     generation = reply.generation
     while True:
-        beat = await groups.heartbeat(Heartbeat(group_id="billing", member_id=reply.member_id, generation=generation))
+        beat = await groups.heartbeat(Heartbeat(group_id=group_id, member_id=reply.member_id, generation=generation))
         if beat.generation == generation and beat.assignment:
             return reply.member_id
         generation = beat.generation
@@ -85,6 +85,26 @@ async def test_lags(served: Served) -> None:
     assert summary["max_lag_topic_name"] == "orders"
     group = await got(served, BILLING)
     assert (group["state"], group["is_simple"]) == ("EMPTY", True)
+
+
+async def test_a_group_id_with_slashes(served: Served) -> None:
+    await create(served, "orders")
+    await send(served, "orders", 1)
+    name = "team/eu/billing"
+    member = await join(served, "orders", "worker", name)
+    offsets = {TopicPartition("orders", 0): (0, -1, "")}
+    generation = (await served.gateway.groups.describe(name)).generation
+    commit = CommitOffsets(group_id=name, member_id=member, generation=generation, offsets=offsets)
+    await served.gateway.groups.commit_offsets(commit)
+    at = f"{GROUPS}/team%2Feu%2Fbilling"
+    assert (await got(served, at))["consumer_group_id"] == name
+    assert (await got(served, f"{at}/consumers"))["data"][0]["consumer_id"] == member
+    of_member = f"{at}/consumers/{member}"
+    (assignment,) = (await got(served, f"{of_member}/assignments"))["data"]
+    assert assignment == await got(served, f"{of_member}/assignments/orders/partitions/0")
+    (lag,) = (await got(served, f"{at}/lags"))["data"]
+    assert lag == await got(served, f"{at}/lags/orders/partitions/0")
+    assert (await got(served, f"{at}/lag-summary"))["total_lag"] == 1
 
 
 @pytest.mark.parametrize(
