@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from lakelog.broker import Broker
 from lakelog.clock import Clock
@@ -35,6 +36,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure() -> None:
+    # A slow machine fails no test.
+    settings.register_profile("lakelog", deadline=None)
+    settings.load_profile("lakelog")
     # Every driver of Spark takes them, also one that a notebook or a command starts.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JAVA)
 

@@ -47,7 +47,7 @@ def served_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 # Of these nearly all is read, by paths that are made alike.
 @api.include(path_regex="^/(v3|ui)/").parametrize()
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 def test_replies_of_v3_and_the_console_are_as_described(served_at: str, case: schemathesis.Case) -> None:
     if "cluster_id" in case.path_parameters:
         case.path_parameters["cluster_id"] = "lakelog"
@@ -55,7 +55,7 @@ def test_replies_of_v3_and_the_console_are_as_described(served_at: str, case: sc
 
 
 @api.exclude(path_regex="^/(v3|ui)/").parametrize()
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_replies_are_as_described(served_at: str, case: schemathesis.Case) -> None:
     # A fetch would wait for records that nobody sends, and a commit that is given a millisecond may well answer 504.
     case.query.pop("timeout", None)

@@ -84,7 +84,7 @@ def fuzzed(**strategies: Any) -> Any:
     def decorate(test: Any) -> Any:
         # One gateway and one topic for all examples: what one of them breaks the next may meet.
         shared = [HealthCheck.function_scoped_fixture]
-        return settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=shared)(given(**strategies)(test))
+        return settings(max_examples=EXAMPLES, suppress_health_check=shared)(given(**strategies)(test))
 
     return decorate
 

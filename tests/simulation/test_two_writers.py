@@ -212,7 +212,6 @@ def _some_runs(count: int) -> settings:
         max_examples=count,
         derandomize=not SEED,
         database=None,
-        deadline=None,
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

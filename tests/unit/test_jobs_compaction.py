@@ -92,7 +92,7 @@ pauses_ms = st.sampled_from([0, SEAL_MS - 1, SEAL_MS, TOMBSTONES_KEPT_MS // 2, T
 rounds = st.tuples(st.lists(pairs, max_size=3), pauses_ms, st.booleans())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(rounds, min_size=3, max_size=10), st.sampled_from([0, 3 * SEAL_MS]))
 def test_survivors_are_those_of_the_model_whenever_it_is_compacted_and_merged(
     history: list[tuple[list[list[Pair]], int, bool]], lag_ms: int

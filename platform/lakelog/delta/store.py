@@ -373,6 +373,11 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except _LASTING as error:
-        raise StoreRefused(f"{path}: {error}") from error
+        raise StoreRefused(f"{path}: {_said(error)}") from error
     except (obstore_errors.BaseError, OSError) as error:
-        raise StoreUnavailable(f"{path}: {error}") from error
+        raise StoreUnavailable(f"{path}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """In a line: obstore has a page about its own insides follow what happened."""
+    return str(error).split("\n\nDebug source:", 1)[0]
