@@ -61,6 +61,7 @@ def test_a_table_shows_what_users_have_named_as_it_is(capsys: pytest.CaptureFixt
     ("arguments", "exit_code", "said"),
     [
         (("describe", "nobody"), 1, "there is no group 'nobody'"),
+        (("describe", ""), 1, "a group's id is empty"),
         (("delete", "nobody", "--yes"), 1, "there is no group 'nobody'"),
         (("reset-offsets", "nobody", "--to-latest"), 1, "there is no group 'nobody'"),
         (("reset-offsets", "nobody", "--topic", "nowhere", "--to-latest"), 1, "there is no topic 'nowhere'"),

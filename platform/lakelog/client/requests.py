@@ -30,6 +30,7 @@ from lakelog.client.replies import (
     TopicInfo,
     TopicSummary,
 )
+from lakelog.errors import ErrorCode, LakelogError
 from lakelog.model.topic import check_topic_name
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -256,6 +257,9 @@ def _admin(topic: str, *rest: str) -> str:
 
 
 def _group(group: str, *rest: str) -> str:
+    if not group:
+        # It would mean the path of all groups.
+        raise LakelogError(ErrorCode.INVALID_GROUP_ID, "a group's id is empty")
     return "/".join(("/admin/groups", quote(group, safe=""), *rest))
 
 
