@@ -139,6 +139,30 @@ async def test_records_without_a_key_and_below_the_log_start_do_not_survive(
     assert await served(broker, TOPIC) == [(1, b"a", b"2"), (3, b"b", b"4")]
 
 
+async def test_a_topic_that_is_compacted_and_expires_keeps_the_latest_of_what_is_young(
+    spark: SparkSession, open_broker: OpenBroker, warehouse: Warehouse
+) -> None:
+    clock = HandClock()
+    broker = open_broker(COLD, clock=clock)
+    retention_ms = 60 * SEAL_MS
+    config = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
+    await broker.admin.create_topic(TOPIC, 1, config)
+    await put(broker, TOPIC, [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")])
+    clock.at_ms += SEAL_MS
+    assert await run("retention", broker, warehouse, None) == []
+    await run("compaction", broker, warehouse, spark)
+    assert await served(broker, TOPIC) == [(1, b"a", b"2"), (2, b"b", b"1")]
+    clock.at_ms += retention_ms
+    await put(broker, TOPIC, [(b"a", b"3"), (b"a", b"4")])
+    clock.at_ms += SEAL_MS
+    (expired,) = await run("retention", broker, warehouse, None)
+    assert (expired.log_start, expired.before.records) == (3, 2)
+    (compacted,) = await run("compaction", broker, warehouse, spark)
+    assert (compacted.before.records, compacted.after.records, compacted.cleaned_up_to) == (2, 1, 5)
+    assert await served(open_broker(COLD), TOPIC) == [(4, b"a", b"4")]
+    assert (await broker.admin.describe_topic(TOPIC)).partitions[0].log_start_offset == 3
+
+
 async def test_an_idempotent_producer_is_remembered_though_its_records_are_compacted_away(
     spark: SparkSession, open_broker: OpenBroker, warehouse: Warehouse
 ) -> None:

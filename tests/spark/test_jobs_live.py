@@ -211,7 +211,7 @@ def test_the_command_says_what_it_did_and_its_exit_code_tells(spark: SparkSessio
     wrong = command(warehouse, "run", "sweep")
     assert (wrong.exit_code, "no job 'sweep'" in wrong.stderr) == (2, True)
     nowhere = command(warehouse, "run", "merge", "--topic", "nowhere")
-    assert (nowhere.exit_code, "no topic 'nowhere'" in nowhere.stderr) == (1, True)
+    assert (nowhere.exit_code, "no topic 'nowhere'" in nowhere.stdout) == (1, True)
 
 
 def test_a_gateway_keeps_its_topics_clean_and_takes_the_scheduler_with_it(tmp_path: Path) -> None:
