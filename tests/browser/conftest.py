@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from lakelog_cli.local_gateway import LocalGateway
 from tests.gateway_process import gateway
@@ -26,6 +26,12 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_MS = 15_000
+ASKED_AGAIN_MS = 10_000  # none of the pages that are looked at here waits longer before it asks the gateway again
+PHONE_PIXELS = 390
+
+Open: TypeAlias = Callable[[str], None]
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 class Warehouse:
@@ -85,3 +91,20 @@ def page(context: BrowserContext, warehouse: Warehouse) -> Iterator[Page]:
     yield opened
     assert faults == []
     assert [each for each in asked if not each.startswith(warehouse.url)] == []
+
+
+@pytest.fixture
+def open_at(page: Page, warehouse: Warehouse) -> Open:
+    def go(path: str) -> None:
+        page.goto(f"{warehouse.url}/ui/#{path}")
+
+    return go
+
+
+def row_of(page: Page, table: str, text: str) -> Locator:
+    return page.get_by_role("table", name=table, exact=True).get_by_role("row").filter(has_text=text)
+
+
+def fits_across(page: Page, width: int = PHONE_PIXELS) -> bool:
+    """Nothing sticks out to the side."""
+    return bool(page.evaluate("document.documentElement.scrollWidth") <= width)

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Consumer
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from compaction_jobs.journal import Journal
 from compaction_jobs.outcome import Amount, Outcome
 from lakelog.clock import SystemClock
 from lakelog.delta.store import open_store
-from tests.browser.conftest import PATIENCE_MS, Warehouse
+from tests.browser.conftest import ASKED_AGAIN_MS, PATIENCE_MS, PHONE_PIXELS, Open, Warehouse, fits_across, row_of
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=PATIENCE_MS)
-ASKED_AGAIN_MS = 10_000  # none of the pages that are looked at here waits longer before it asks the gateway again
-
-Open: TypeAlias = Callable[[str], None]
-
-
-@pytest.fixture
-def open_at(page: Page, warehouse: Warehouse) -> Open:
-    def go(path: str) -> None:
-        page.goto(f"{warehouse.url}/ui/#{path}")
-
-    return go
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,10 +36,6 @@ def some_topics(warehouse: Warehouse) -> None:
         )
     warehouse.create("customers", 1, cleanup_policy="compact")
     warehouse.create("empty")
-
-
-def row_of(page: Page, table: str, text: str) -> Locator:
-    return page.get_by_role("table", name=table, exact=True).get_by_role("row").filter(has_text=text)
 
 
 def names(page: Page) -> list[str]:
@@ -252,7 +237,7 @@ def test_jobs_that_are_due_and_that_ran(page: Page, open_at: Open, warehouse: Wa
 
 
 def test_keys_colours_and_a_phone(browser: Browser, warehouse: Warehouse) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    context = browser.new_context(viewport={"width": PHONE_PIXELS, "height": 844}, color_scheme="dark")
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(f"{warehouse.url}/ui/")
@@ -270,11 +255,32 @@ def test_keys_colours_and_a_phone(browser: Browser, warehouse: Warehouse) -> Non
     dark = background()
     page.get_by_role("button", name="Colours: auto").click()
     assert background() != dark
-    for path in ("/topics", "/topics/orders", "/topics/orders/partitions", "/topics/orders/config", "/groups", "/jobs"):
+    reset = {"to": "earliest", "topics": {"orders": None}}
+    assert warehouse.http.post("/admin/groups/nightly/reset-offsets", json=reset).status_code == 200
+    for path, dialogs in (
+        ("/topics", ["Create topic"]),
+        ("/topics/orders", ["Produce", "Add partitions", "Delete"]),
+        ("/topics/orders/partitions", []),
+        ("/topics/orders/config", ["Alter retention.ms"]),
+        ("/groups", []),
+        ("/groups/nightly", ["Reset offsets", "Delete"]),
+        ("/jobs", []),
+        ("/api", []),
+    ):
         page.goto(f"{warehouse.url}/ui/#{path}")
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        # Nothing sticks out to the side.
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert fits_across(page), path
+        for name in dialogs:
+            page.get_by_role("button", name=name, exact=True).click()
+            dialog = page.get_by_role("dialog")
+            box = dialog.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, name
+            assert box["x"] + box["width"] <= PHONE_PIXELS, name
+            assert dialog.evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth"), name
+            page.keyboard.press("Escape")
+            expect(dialog).to_be_hidden()
+    assert warehouse.http.delete("/admin/groups/nightly").status_code == 204
     context.close()
 
 
@@ -291,23 +297,26 @@ def test_a_gateway_that_does_not_answer_is_said_and_asked_again(page: Page, open
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def figures(name: str, **others: Any) -> dict[str, Any]:
+    """A topic as the console is told of it."""
+    return {
+        "name": name,
+        "internal": False,
+        "partitions": 1,
+        "records": 0,
+        "bytes": 0,
+        "segments": 1,
+        "max_timestamp_ms": None,
+        "cleanup_policy": "delete",
+        "retention_ms": -1,
+        "retention_bytes": -1,
+        "per_second": {"records_in": 0, "bytes_in": 0, "records_out": 0, "bytes_out": 0},
+        **others,
+    }
+
+
 def test_only_the_rows_that_can_be_seen_are_drawn(page: Page, open_at: Open) -> None:
-    topics = [
-        {
-            "name": f"topic-{number:04d}",
-            "internal": False,
-            "partitions": 1,
-            "records": number,
-            "bytes": number,
-            "segments": 1,
-            "max_timestamp_ms": None,
-            "cleanup_policy": "delete",
-            "retention_ms": -1,
-            "retention_bytes": -1,
-            "per_second": {"records_in": 0, "bytes_in": 0, "records_out": 0, "bytes_out": 0},
-        }
-        for number in range(1000)
-    ]
+    topics = [figures(f"topic-{number:04d}") for number in range(1000)]
     page.route("**/ui/api/topics", lambda route: route.fulfill(json={"topics": topics}))
     open_at("/topics")
     expect(page.get_by_text("1,000 topics")).to_be_visible()
@@ -331,3 +340,71 @@ def test_the_api_is_described_and_searched(page: Page, warehouse: Warehouse) -> 
     expect(shown).to_contain_text("application/vnd.kafka.binary.v2+json")
     page.get_by_role("searchbox").fill("nothing of the kind")
     expect(page.get_by_text("No operation fits")).to_be_visible()
+
+
+def test_sizes_rates_and_throughput_are_shown(page: Page, open_at: Open) -> None:
+    busy = {"records_in": 1234.5, "bytes_in": 1e6, "records_out": 2.25, "bytes_out": 1e3}
+    shown = [figures("busy", records=1_234_567, bytes=5 * 1024**3, per_second=busy), figures("quiet")]
+    counts = {flow: [0] * 178 + [5 * rate, 10 * rate] for flow, rate in busy.items()}
+    throughput = {"interval_ms": 5000, "end_ms": 1_763_500_000_000, "counts": counts}
+    page.route("**/ui/api/topics", lambda route: route.fulfill(json={"topics": shown}))
+    page.route("**/ui/api/throughput", lambda route: route.fulfill(json=throughput))
+    open_at("/topics")
+    row = row_of(page, "Topics", "busy")
+    for text in ("1.2M", "5.0 GiB", "1,235/s", "2.3/s"):
+        expect(row).to_contain_text(text)
+    expect(row_of(page, "Topics", "quiet")).not_to_contain_text("/s")
+
+    chart = page.locator(".chart")
+    expect(chart.locator("path.line")).to_have_count(2)
+    for line in chart.locator("path.line").all():
+        assert (line.get_attribute("d") or "").count("L") == 179
+    reading = chart.locator(".reading")
+    expect(reading).to_be_hidden()
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    expect(reading).to_contain_text("in 2,469/s")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(reading).to_contain_text("in 0/s")
+    page.get_by_role("button", name="Bytes", exact=True).click()
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    expect(reading).to_contain_text("in 1.9 MiB/s")
+
+
+def test_rows_are_gone_through_by_keys(page: Page, open_at: Open) -> None:
+    open_at("/topics")
+    first, second = (page.get_by_role("table", name="Topics").locator("tbody th a").nth(index) for index in (0, 1))
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(second).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(first).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="customers", level=1)).to_be_visible()
+
+
+def test_a_warehouse_without_topics_says_how_to_make_one(page: Page, open_at: Open) -> None:
+    page.route("**/ui/api/topics", lambda route: route.fulfill(json={"topics": []}))
+    open_at("/topics")
+    expect(page.get_by_text("No topics yet")).to_be_visible()
+    expect(page.locator(".nothing code")).to_have_text("lakelog produce orders")
+
+
+@pytest.mark.parametrize("path", ["/topics/%", "/nowhere"])
+def test_an_address_of_nothing_says_so(page: Page, open_at: Open, path: str) -> None:
+    open_at(path)
+    expect(page.get_by_text("There is no such page")).to_be_visible()
+    page.get_by_role("link", name="All topics").click()
+    expect(page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+
+
+def test_the_id_of_a_group_may_be_anything(page: Page, open_at: Open) -> None:
+    name = 'a/b c%?#"<i>'
+    line = {"group_id": name, "state": "Empty", "members": 0, "topics": [], "lag": 0, "partitions": 0}
+    page.route("**/ui/api/groups", lambda route: route.fulfill(json={"groups": [line]}))
+    open_at("/groups")
+    with page.expect_request(f"**/admin/groups/{quote(name, safe='')}"):
+        page.get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()

@@ -9,12 +9,11 @@ export const STATES = ["active", "dirty", "sealed", "clean"];
 const HEIGHT = 22;
 
 /**
- * columns: of one partition, as the gateway has them; from, to: the offsets that the axis spans, over all partitions
- * point(index): the pointer is on a file, or on none for null; chosen(): the index of the file that is marked
+ * All of it is watched. columns(): of one partition, as the gateway has them; axis(): the offsets that it spans, over
+ * all partitions; point(index): the pointer is on a file, or on none for null; chosen(): the file that is marked
  */
-export function strip(columns, { from, to, point, choose, chosen }) {
-    const canvas = h("canvas.strip", { role: "img", "aria-label": described(columns) });
-    const span = Math.max(1, to - from);
+export function strip(columns, { axis, point, choose, chosen }) {
+    const canvas = h("canvas.strip", { role: "img", "aria-label": () => described(columns()) });
 
     function draw() {
         const width = canvas.clientWidth;
@@ -24,26 +23,27 @@ export function strip(columns, { from, to, point, choose, chosen }) {
         canvas.height = HEIGHT * dots;
         const paint = canvas.getContext("2d");
         const tones = Object.fromEntries(STATES.map((each) => [each, colour(`--segment-${each}`)]));
-        const at = (offset) => ((offset - from) / span) * canvas.width;
+        const at = (offset) => ((offset - axis().from) / axis().span) * canvas.width;
         paint.fillStyle = colour("--segment-gone");
-        paint.fillRect(0, canvas.height / 2 - dots / 2, at(columns.log_start_offset), dots);
-        for (const [start, end, state] of runs(columns, at)) {
+        paint.fillRect(0, canvas.height / 2 - dots / 2, at(columns().log_start_offset), dots);
+        for (const [start, end, state] of runs(columns(), at)) {
             paint.fillStyle = tones[state];
             // A hair between neighbours, where there is room for one.
             paint.fillRect(start, 0, Math.max(1, end - start - (end - start > 4 * dots ? dots : 0)), canvas.height);
         }
-        const marked = chosen();
-        if (marked !== null && marked !== undefined) {
+        const marked = columns().file.indexOf(chosen());
+        if (marked >= 0) {
             paint.strokeStyle = colour("--text");
             paint.lineWidth = 2 * dots;
-            const [start, end] = [at(columns.base_offset[marked]), at(columns.end_offset[marked])];
+            const [start, end] = [at(columns().base_offset[marked]), at(columns().end_offset[marked])];
             paint.strokeRect(start + dots, dots, Math.max(2 * dots, end - start - 3 * dots), canvas.height - 2 * dots);
         }
     }
 
     function fileAt(event) {
         const box = canvas.getBoundingClientRect();
-        return indexAt(columns, from + ((event.clientX - box.left) / box.width) * span);
+        const { from, span } = axis();
+        return indexAt(columns(), from + ((event.clientX - box.left) / box.width) * span);
     }
 
     canvas.addEventListener("pointermove", (event) => point(fileAt(event)));
@@ -51,6 +51,8 @@ export function strip(columns, { from, to, point, choose, chosen }) {
     canvas.addEventListener("click", (event) => choose(fileAt(event)));
     effect(() => {
         colours();
+        columns();
+        axis();
         chosen();
         draw();
     });

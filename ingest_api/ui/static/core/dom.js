@@ -33,17 +33,20 @@ function isProperties(value) {
 }
 
 function setAll(node, properties) {
+    // Classes that are given as a property come to those of the spec, and go again when it changes.
+    const fixed = node.getAttribute("class");
+    const put = (name, value) => set(node, name, name === "class" ? joined(fixed, value) : value);
     for (const [name, value] of Object.entries(properties)) {
         if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-        else if (typeof value === "function") effect(() => set(node, name, value()));
-        else set(node, name, value);
+        else if (typeof value === "function") effect(() => put(name, value()));
+        else put(name, value);
     }
 }
 
+const joined = (...classes) => classes.filter(Boolean).join(" ") || null;
+
 function set(node, name, value) {
-    if (name === "class") {
-        for (const each of (value ?? "").split(" ").filter(Boolean)) node.classList.add(each);
-    } else if (name === "style") Object.assign(node.style, value);
+    if (name === "style") Object.assign(node.style, value);
     else if (name === "value" || name === "checked" || name === "disabled" || name === "hidden")
         node[name] = value ?? "";
     else if (value === null || value === undefined || value === false) node.removeAttribute(name);

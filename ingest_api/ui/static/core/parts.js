@@ -89,7 +89,12 @@ export function form({ fields, action, danger, submit, cancel }) {
         h(
             "div.actions",
             cancel && h("button", { type: "button", onclick: cancel }, "Cancel"),
-            h("button.primary", { type: "submit", class: danger ? "danger" : "", disabled: busy }, action),
+            // Not disabled, which would take the focus from it.
+            h(
+                "button.primary",
+                { type: "submit", class: danger ? "danger" : "", "aria-disabled": () => String(busy()) },
+                action,
+            ),
         ),
     );
 }
@@ -110,10 +115,18 @@ export function openDialog(title, content) {
         end();
         node.remove();
     });
-    node.addEventListener("click", (event) => event.target === node && node.close());
+    // Beside the window is a click that began there, not the end of a selection that did not.
+    let pressedBeside = false;
+    node.addEventListener("pointerdown", (event) => {
+        pressedBeside = event.target === node && isBeside(node.getBoundingClientRect(), event);
+    });
+    node.addEventListener("click", (event) => event.target === node && pressedBeside && node.close());
     document.body.append(node);
     node.showModal();
 }
+
+const isBeside = ({ left, right, top, bottom }, { clientX: x, clientY: y }) =>
+    x < left || x > right || y < top || y > bottom;
 
 export function confirmByName(title, name, explanation, act) {
     openDialog(title, (close) => {

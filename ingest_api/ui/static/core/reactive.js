@@ -41,6 +41,20 @@ export function effect(body) {
     self.run();
 }
 
+/** What `make` gives, as a value that changes only when its content does, however often what it is made of is set. */
+export function derived(make) {
+    const value = signal(undefined);
+    let content = null;
+    effect(() => {
+        const next = make();
+        const text = JSON.stringify(next);
+        if (text === content) return;
+        content = text;
+        value.set(next);
+    });
+    return value;
+}
+
 /** Run `body` outside of what watches it, and hand back how to end all that it began. */
 export function scope(body) {
     const [outerWatcher, outerOwner] = [watcher, owner];

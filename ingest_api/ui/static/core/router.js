@@ -34,13 +34,21 @@ export function serve(outlet, routes, otherwise) {
         if (path === shown) return;
         shown = path;
         leave();
-        const steps = path.split("/").filter(Boolean).map(decodeURIComponent);
-        const [view, params] = find(routes, steps) ?? [otherwise, {}];
+        const [view, params] = find(routes, stepsOf(path)) ?? [otherwise, {}];
         const [node, end] = scope(() => view(params, query));
         leave = end;
         replace(outlet, node);
         scrollTo(0, 0);
     };
+}
+
+/** None of an address that is not written as addresses are. */
+function stepsOf(path) {
+    try {
+        return path.split("/").filter(Boolean).map(decodeURIComponent);
+    } catch {
+        return [];
+    }
 }
 
 function find(routes, steps) {

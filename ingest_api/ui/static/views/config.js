@@ -2,21 +2,26 @@
 
 import { api } from "../core/api.js";
 import { h } from "../core/dom.js";
-import { bytes, span } from "../core/format.js";
+import { NOTHING, bytes, span } from "../core/format.js";
 import { empty, errorNote, field, form, openDialog, say } from "../core/parts.js";
-import { signal } from "../core/reactive.js";
+import { derived, signal } from "../core/reactive.js";
 
 const NO_LIMIT = "9223372036854775807";
 
 export function configTab(topic, loaded) {
     const search = signal("");
     const changedOnly = signal(false);
-    const rows = () =>
-        (loaded.data()?.configs ?? []).filter(
-            (each) =>
-                (!changedOnly() || !each.is_default) &&
-                `${each.name} ${each.doc}`.toLowerCase().includes(search().toLowerCase()),
-        );
+    // Names alone: their entries watch what they say, so that a refresh leaves the focus where it is.
+    const names = derived(() =>
+        (loaded.data()?.configs ?? [])
+            .filter(
+                (each) =>
+                    (!changedOnly() || !each.is_default) &&
+                    `${each.name} ${each.doc}`.toLowerCase().includes(search().toLowerCase()),
+            )
+            .map((each) => each.name),
+    );
+    const known = derived(() => loaded.data() !== null);
     return h(
         "div",
         h(
@@ -34,24 +39,31 @@ export function configTab(topic, loaded) {
             ),
         ),
         h("div.configs", () =>
-            rows().length
-                ? rows().map((each) => entry(topic, each, loaded))
-                : loaded.data() &&
+            names().length
+                ? names().map((each) => entry(topic, each, loaded))
+                : known() &&
                   empty("Nothing here", changedOnly() ? "All of it is at its defaults." : "No config fits."),
         ),
     );
 }
 
-function entry(topic, config, loaded) {
+function entry(topic, name, loaded) {
+    const config = () => loaded.data().configs.find((each) => each.name === name);
     return h(
         "div.config",
-        { class: config.is_default ? "" : "changed" },
-        h("div.name", h("code", config.name), config.is_default ? null : h("small", `default ${config.default}`)),
-        h("div.value", h("code", config.value || "–"), h("small", inWords(config.name, config.value))),
-        h("p", config.doc),
+        { class: () => (config().is_default ? "" : "changed") },
+        h("div.name", h("code", name), () =>
+            config().is_default ? null : h("small", `default ${config().default}`),
+        ),
+        h(
+            "div.value",
+            h("code", () => config().value || NOTHING),
+            h("small", () => inWords(name, config().value)),
+        ),
+        h("p", () => config().doc),
         h(
             "button",
-            { type: "button", "aria-label": `Alter ${config.name}`, onclick: () => alter(topic, config, loaded) },
+            { type: "button", "aria-label": `Alter ${name}`, onclick: () => alter(topic, config(), loaded) },
             "Alter",
         ),
     );

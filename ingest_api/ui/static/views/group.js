@@ -6,7 +6,7 @@ import { h } from "../core/dom.js";
 import { NOTHING, brief, count } from "../core/format.js";
 import { load } from "../core/load.js";
 import { chip, confirmByName, empty, figure, loadError, panel, say, titled } from "../core/parts.js";
-import { effect } from "../core/reactive.js";
+import { derived, effect } from "../core/reactive.js";
 import { go, href } from "../core/router.js";
 import { table } from "../core/table.js";
 import { BEHIND, stateChip } from "./groups.js";
@@ -20,7 +20,8 @@ export function groupView({ group }) {
     const loaded = load(() => api.group(group), REFRESH_MS);
     const data = loaded.data;
     const chart = lineChart("Records behind, by partition", 200);
-    effect(() => data()?.history.lags.length && chart.draw({ ...seriesOf(data()), format: brief }));
+    const noted = derived(() => Boolean(data()?.history.lags.length)); // the chart stays, and with it its focus
+    effect(() => noted() && chart.draw({ ...seriesOf(data()), format: brief }));
     return h(
         "div.view",
         h(
@@ -50,7 +51,7 @@ export function groupView({ group }) {
             figure("Generation", () => count(data()?.generation)),
         ),
         panel("Records behind, over time", () =>
-            data()?.history.lags.length
+            noted()
                 ? chart.node
                 : empty(
                       "Nothing to draw yet",

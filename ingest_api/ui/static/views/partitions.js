@@ -6,7 +6,7 @@ import { h } from "../core/dom.js";
 import { bytes, count, moment, plural } from "../core/format.js";
 import { load } from "../core/load.js";
 import { chip, empty, loadError, panel } from "../core/parts.js";
-import { effect, signal } from "../core/reactive.js";
+import { derived, effect, signal } from "../core/reactive.js";
 import { table } from "../core/table.js";
 
 const REFRESH_MS = 10_000;
@@ -17,12 +17,17 @@ const MEANINGS = {
     clean: "compacted",
 };
 
-export function partitionsTab(topic) {
+export function partitionsTab(topic, described) {
     const loaded = load(() => api.segments(topic), REFRESH_MS);
-    const chosen = signal({ partition: 0, file: null });
+    const chosen = signal({ partition: 0, file: null }); // a file by its path: others come and go around it
     const pointed = signal(null);
-    const part = () => loaded.data()?.find((each) => each.partition === chosen().partition) ?? loaded.data()?.[0];
+    const part = () => loaded.data()?.[chosen().partition];
     const used = () => STATES.filter((state) => loaded.data()?.some((each) => each.state.includes(state)));
+    const total = derived(() => loaded.data()?.length ?? 0);
+    effect(() => {
+        const grown = described.data()?.partitions.length > loaded.data.peek()?.length;
+        if (grown) loaded.refresh();
+    });
 
     return h(
         "div",
@@ -32,7 +37,7 @@ export function partitionsTab(topic) {
             h("p.legend", () =>
                 used().map((state) => h("span", { class: `segment-${state}` }, `${state}: ${MEANINGS[state]}`)),
             ),
-            () => loaded.data() && partitionList(loaded.data(), chosen, pointed),
+            () => total() > 0 && partitionList(total(), loaded.data, chosen, pointed),
             h("p.pointed", { "aria-live": "off" }, () =>
                 pointed() ? fileInWords(...pointed()) : "Point at a file to see what is in it.",
             ),
@@ -45,8 +50,8 @@ export function partitionsTab(topic) {
                 rows: () => (part() ? rowsOf(part()) : []),
                 key: (row) => row.file,
                 sort: { by: "base", descending: true },
-                chosen: () => (chosen().file === null ? null : part()?.file[chosen().file]),
-                choose: (row) => chosen.set({ partition: row.partition, file: row.index }),
+                chosen: () => chosen().file,
+                choose: (row) => chosen.set({ partition: row.partition, file: row.file }),
                 empty: () =>
                     loaded.data() &&
                     empty("No files", "Nothing has been written to this partition, or all of it has expired."),
@@ -55,35 +60,39 @@ export function partitionsTab(topic) {
     );
 }
 
-function partitionList(partitions, chosen, pointed) {
-    const from = Math.min(...partitions.map((each) => each.log_start_offset));
-    const to = Math.max(...partitions.map((each) => each.high_watermark));
+/** The rows are made once and watch what they say, so that a refresh leaves the focus where it is. */
+function partitionList(total, data, chosen, pointed) {
+    const axis = derived(() => {
+        const from = Math.min(...data().map((each) => each.log_start_offset));
+        const to = Math.max(...data().map((each) => each.high_watermark));
+        return { from, to, span: Math.max(1, to - from) };
+    });
     return h(
         "div.partitions",
         h(
             "div.head",
             ["Partition", "First offset", "Next offset", "Size", "Files"].map((each) => h("span", each)),
-            h("span", `${count(from)} to ${count(to)}`),
+            h("span", () => `${count(axis().from)} to ${count(axis().to)}`),
         ),
-        partitions.map((each) => {
-            const choose = (file) => chosen.set({ partition: each.partition, file });
-            const row = h(
+        Array.from({ length: total }, (_, partition) => {
+            const part = () => data()[partition];
+            const isChosen = () => chosen().partition === partition;
+            const choose = (file) => chosen.set({ partition, file });
+            return h(
                 "div.partition",
-                h("button.link", { type: "button", onclick: () => choose(null) }, String(each.partition)),
-                h("span", count(each.log_start_offset)),
-                h("span", count(each.high_watermark)),
-                h("span", bytes(each.bytes.reduce((sum, size) => sum + size, 0))),
-                h("span", count(each.bytes.length)),
-                strip(each, {
-                    from,
-                    to,
-                    point: (file) => pointed.set(file === null ? null : [each, file]),
-                    choose,
-                    chosen: () => (chosen().partition === each.partition ? chosen().file : null),
+                { class: () => (isChosen() ? "chosen" : "") },
+                h("button.link", { type: "button", onclick: () => choose(null) }, String(partition)),
+                h("span", () => count(part().log_start_offset)),
+                h("span", () => count(part().high_watermark)),
+                h("span", () => bytes(part().bytes.reduce((sum, size) => sum + size, 0))),
+                h("span", () => count(part().bytes.length)),
+                strip(part, {
+                    axis,
+                    point: (index) => pointed.set(index === null ? null : [part(), index]),
+                    choose: (index) => choose(index === null ? null : part().file[index]),
+                    chosen: () => (isChosen() ? chosen().file : null),
                 }),
             );
-            effect(() => row.classList.toggle("chosen", chosen().partition === each.partition));
-            return row;
         }),
     );
 }
@@ -92,7 +101,6 @@ const rowsOf = (part) => part.file.map((_, index) => rowAt(part, index));
 
 function rowAt(part, index) {
     return {
-        index,
         file: part.file[index],
         partition: part.partition,
         base: part.base_offset[index],

@@ -24,43 +24,54 @@ export function resetOffsets(group, described, done) {
         const number = h("input", { type: "number", value: "0" });
         const when = h("input", { type: "datetime-local", step: "1", required: true });
         const minutes = h("input", { type: "number", min: "0", value: "60" });
-        const preview = signal(null);
+        const preview = signal(null); // what was asked, and what would come of it
         const error = signal(null);
         const busy = signal(false);
 
-        const body = (dryRun) => ({
+        const body = () => ({
             ...place(to.peek(), { number, when, minutes }),
             topics: topic.value ? { [topic.value]: null } : null,
-            dry_run: dryRun,
         });
-        const changed = () => preview.set(null);
+        let latest = null; // the body that was asked for last; a reply to another one is outdated
+        const changed = () => {
+            latest = null;
+            preview.set(null);
+            busy.set(false);
+        };
         for (const input of [topic, number, when, minutes]) input.addEventListener("input", changed);
         target.addEventListener("change", () => {
             to.set(target.value);
             changed();
         });
 
-        async function ask(dryRun) {
+        async function attempt(asked, dryRun) {
+            latest = asked;
             busy.set(true);
             error.set(null);
             try {
-                const found = await api.resetOffsets(group, body(dryRun));
-                if (dryRun) preview.set(found);
-                else {
+                const found = await api.resetOffsets(group, { ...asked, dry_run: dryRun });
+                if (!dryRun) {
                     close();
                     say(`Group ${group} goes on from there.`);
                     done();
-                }
+                } else if (latest === asked) preview.set({ asked, found });
             } catch (problem) {
-                error.set(problem);
+                if (!dryRun || latest === asked) error.set(problem);
             } finally {
-                busy.set(false);
+                if (latest === asked) busy.set(false);
             }
+        }
+
+        function submit(event) {
+            event.preventDefault();
+            if (busy.peek()) return;
+            if (preview.peek()) attempt(preview.peek().asked, false);
+            else attempt(body(), true);
         }
 
         return h(
             "form",
-            { onsubmit: (event) => (event.preventDefault(), ask(preview.peek() === null)) },
+            { onsubmit: submit },
             h(
                 "div.fields",
                 field("What", topic),
@@ -72,12 +83,12 @@ export function resetOffsets(group, described, done) {
                     return null;
                 }),
             ),
-            () => preview() && changes(preview()),
+            () => preview() && changes(preview().found),
             () => errorNote(error()),
             h(
                 "div.actions",
                 h("button", { type: "button", onclick: close }, "Cancel"),
-                h("button.primary", { type: "submit", disabled: busy }, () =>
+                h("button.primary", { type: "submit", "aria-disabled": () => String(busy()) }, () =>
                     preview() === null ? "Preview" : "Reset offsets",
                 ),
             ),

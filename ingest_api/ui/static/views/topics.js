@@ -80,9 +80,9 @@ export function topicsView(_, query) {
                         )
                       : empty(
                             "No topics yet",
-                            "A topic is made by its first record, or here. ",
-                            h("code", "lakelog demo"),
-                            " makes one with something in it.",
+                            "A topic is made by its first record, or by Create topic above. From a terminal, ",
+                            h("code", "lakelog produce orders"),
+                            " makes one of the lines that it is given.",
                         ),
         }),
     );
