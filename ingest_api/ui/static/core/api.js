@@ -2,6 +2,7 @@
 
 const ROOT = new URL("../", document.baseURI);
 const BINARY = "application/vnd.kafka.binary.v2+json";
+const LINES = "application/x-ndjson";
 
 export class ApiError extends Error {
     constructor(status, code, message, reason) {
@@ -19,9 +20,8 @@ export class ApiError extends Error {
 }
 
 async function call(method, path, { body, accept, abort } = {}) {
-    let reply;
-    try {
-        reply = await fetch(new URL(path, ROOT), {
+    const reply = await answered(
+        fetch(new URL(path, ROOT), {
             method,
             headers: {
                 ...(accept ? { Accept: accept } : {}),
@@ -29,13 +29,19 @@ async function call(method, path, { body, accept, abort } = {}) {
             },
             body: body === undefined ? undefined : JSON.stringify(body),
             signal: abort,
-        });
+        }),
+    );
+    if (!reply.ok) throw await refusal(reply);
+    return reply;
+}
+
+async function answered(network) {
+    try {
+        return await network;
     } catch (error) {
         if (error.name === "AbortError") throw error;
         throw new ApiError(0, 0, "The gateway does not answer. It is asked again as long as this page is open.");
     }
-    if (!reply.ok) throw await refusal(reply);
-    return reply;
 }
 
 async function refusal(reply) {
@@ -67,7 +73,13 @@ export const api = {
     },
 
     topics: async () => (await get("ui/api/topics")).topics,
-    topic: (topic) => get(`admin/topics/${name(topic)}`),
+    async topic(topic) {
+        const [described, figures] = await Promise.all([
+            get(`admin/topics/${name(topic)}`),
+            get(`ui/api/topics/${name(topic)}`),
+        ]);
+        return { ...described, figures };
+    },
     throughput: (topic) => get(`ui/api/throughput${topic ? `?topic=${name(topic)}` : ""}`),
     segments: async (topic) => (await get(`ui/api/topics/${name(topic)}/segments`)).partitions,
 
@@ -85,9 +97,17 @@ export const api = {
         const next = reply.headers.get("Lakelog-Next-Offset");
         return { records: await reply.json(), next: read(partition === null ? next : `${partition}:${next}`) };
     },
-    follow(topic, { positions, partition }) {
+    /** Lists of records as they come in, from positions on; an empty one when the stream is there. */
+    async *follow(topic, { positions, partition, abort }) {
         const query = new URLSearchParams({ format: "binary", ...from(positions, undefined, partition) });
-        return new EventSource(new URL(`${streamPath(topic, partition)}/stream?${query}`, ROOT));
+        const reply = await call("GET", `${streamPath(topic, partition)}/stream?${query}`, { accept: LINES, abort });
+        yield [];
+        for await (const lines of linesOf(reply)) {
+            const records = lines.filter(Boolean).map((each) => JSON.parse(each));
+            const refused = records.findIndex((each) => "error_code" in each);
+            yield refused < 0 ? records : records.slice(0, refused);
+            if (refused >= 0) throw new ApiError(reply.status, records[refused].error_code, records[refused].message);
+        }
     },
     async produce(topic, record) {
         const report = await (await send("POST", `${await topicPath(topic)}/records`, record)).json();
@@ -110,6 +130,19 @@ export const api = {
     jobs: () => get("ui/api/jobs"),
     description: () => get("openapi"),
 };
+
+/** The lines of a reply, as many at a time as are whole. */
+async function* linesOf(reply) {
+    const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    while (true) {
+        const { value, done } = await answered(reader.read());
+        if (done) return;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        yield lines;
+    }
+}
 
 function streamPath(topic, partition) {
     return `topics/${name(topic)}${partition === null ? "" : `/partitions/${partition}`}`;

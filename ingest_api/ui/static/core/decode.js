@@ -1,5 +1,7 @@
 // Keys and values of records: bytes that may be JSON, text or neither.
 
+import { laidOut } from "./json.js";
+
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 const HEX_ROW_BYTES = 16;
 
@@ -31,7 +33,7 @@ export function full(data, format) {
     if (text === null) return { form: "hex", text: hexDump(data) };
     if (format !== "text") {
         try {
-            return { form: "json", text: JSON.stringify(JSON.parse(text), null, 2) };
+            return { form: "json", text: laidOut(text) };
         } catch {
             // not JSON: shown as the text that it is
         }

@@ -21,22 +21,46 @@ export async function* forward(topic, { marks, partition, offset, timestamp }, a
     }
 }
 
-/** Pages from the end back, the newest first; `window` is how many offsets of each partition a page takes up. */
-export async function* backward(topic, { marks, partition, window }, abort) {
-    let ends = new Map(marks.map((each) => [each.partition, each.high_watermark]));
+/**
+ * Pages from the end back, the newest first. `window` is how many offsets of each partition the first one takes up.
+ * Whoever asks for the next says how many records of the last were of use: where they were few, in a compacted topic or
+ * under a filter, twice as many offsets are next. A page that takes more than one reply is empty but for the last.
+ */
+export async function* backward(topic, { marks, partition, window: least }, abort) {
     const floor = new Map(marks.map((each) => [each.partition, each.log_start_offset]));
+    let ends = new Map(marks.map((each) => [each.partition, each.high_watermark]));
+    let window = least;
     while ([...ends].some(([each, end]) => end > floor.get(each))) {
-        const starts = new Map([...ends].map(([each, end]) => [each, Math.max(floor.get(each), end - window)]));
+        const starts = mapped(ends, (end, each) => Math.max(floor.get(each), end - window));
         const page = [];
         let positions = starts;
-        while ([...positions].some(([each, at]) => at < ends.get(each))) {
-            const { records, next } = await api.records(topic, { positions, partition, maxBytes: PAGE_BYTES, abort });
-            page.push(...records.filter((each) => each.offset < ends.get(each.partition)).map(readable));
-            if (same(positions, next)) break;
-            positions = next;
+        const isRead = (at, each) => !(at < ends.get(each));
+        const isWhole = () => [...positions].every(([each, at]) => isRead(at, each));
+        while (!isWhole()) {
+            // Of a partition that is read nothing more may come: it would take the room of the others.
+            const asked = mapped(positions, (at, each) => (isRead(at, each) ? "latest" : at));
+            const reply = await api.records(topic, { positions: asked, partition, maxBytes: PAGE_BYTES, abort });
+            positions = reply.next;
+            page.push(...reply.records.filter((each) => each.offset < ends.get(each.partition)).map(readable));
+            if (isWhole()) break;
+            yield [];
+            if (window > least) break; // denser than where it grew
         }
-        yield page.sort((a, b) => b.timestamp - a.timestamp || b.offset - a.offset);
+        if (!isWhole()) {
+            window = Math.max(least, Math.floor(window / 2));
+            continue;
+        }
         ends = starts;
+        const used = yield page.sort((a, b) => b.timestamp - a.timestamp || b.offset - a.offset);
+        if (used < least) window *= 2;
+    }
+}
+
+/** Records as they come in, some at a time. `positions` are where to begin, and move on with what was handed out. */
+export async function* live(topic, { positions, partition }, abort) {
+    for await (const records of api.follow(topic, { positions, partition, abort })) {
+        for (const each of records) positions.set(each.partition, each.offset + 1);
+        yield records.map(readable);
     }
 }
 
@@ -48,5 +72,7 @@ export function readable(record) {
         headers: (record.headers ?? []).map((each) => ({ key: each.key, value: bytesOf(each.value) })),
     };
 }
+
+const mapped = (positions, change) => new Map([...positions].map(([each, at]) => [each, change(at, each)]));
 
 const same = (a, b) => [...b].every(([partition, offset]) => a.get(partition) === offset);

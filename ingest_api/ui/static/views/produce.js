@@ -12,15 +12,17 @@ const FORMS = [
     ["NULL", "Null"],
 ];
 
-export function produceRecord(topic, partitions) {
+export function produceRecord(topic, loaded) {
     openDialog(`Produce to ${topic}`, (close) => {
         const sent = signal(null);
         const key = part("Key", 1, "STRING");
         const value = part("Value", 6, "JSON", true);
-        const partition = select([
-            ["", "By key"],
-            ...Array.from({ length: Math.min(partitions, 200) }, (_, each) => [String(each), String(each)]),
-        ]);
+        const partition = h("input", {
+            type: "number",
+            min: "0",
+            max: String((loaded.data.peek()?.partitions.length ?? 1) - 1),
+            placeholder: "By key",
+        });
         const headers = h("textarea", { rows: "2", spellcheck: "false", placeholder: "trace-id: 8f3a" });
         return h(
             "div",
@@ -37,6 +39,7 @@ export function produceRecord(topic, partitions) {
                     const record = { key: key.read(), value: value.read(), headers: lines(headers.value) };
                     if (partition.value) record.partition_id = Number(partition.value);
                     sent.set(await api.produce(topic, record));
+                    loaded.refresh();
                 },
             }),
             () =>
@@ -62,15 +65,17 @@ function part(label, rows, form, focus) {
         fields: h("div.part", field(label, text), field("as", kind)),
         read() {
             if (kind.value === "NULL" || (text.value === "" && label === "Key")) return null;
-            if (kind.value === "JSON") return { type: "JSON", data: parsed(label, text.value) };
+            if (kind.value === "JSON") return { type: "STRING", data: checkedJson(label, text.value) };
             return { type: kind.value, data: text.value };
         },
     };
 }
 
-function parsed(label, text) {
+/** The text itself: what it stands for would not be written again as it was, 1.0 as 1 and long numbers rounded. */
+function checkedJson(label, text) {
     try {
-        return JSON.parse(text);
+        JSON.parse(text);
+        return text;
     } catch (error) {
         throw new SyntaxError(`${label} is not JSON: ${error.message}`);
     }

@@ -1,19 +1,24 @@
 // Records: from the newest back, from an offset or a time on, or live; filtered; one of them in full.
 
-import { api, ApiError } from "../core/api.js";
-import { FORMATS, contains, full, preview } from "../core/decode.js";
+import { api } from "../core/api.js";
+import { FORMATS, contains, preview } from "../core/decode.js";
 import { h } from "../core/dom.js";
-import { bytes, count, moment, plural, time } from "../core/format.js";
+import { count, moment, plural, time } from "../core/format.js";
+import { paused } from "../core/load.js";
 import { empty, errorNote, field, segmented, select } from "../core/parts.js";
-import { effect, onEnd, signal } from "../core/reactive.js";
-import { backward, forward, readable } from "../core/records.js";
+import { derived, effect, onEnd, signal } from "../core/reactive.js";
+import { backward, forward, live } from "../core/records.js";
 import { remember } from "../core/router.js";
 import { table } from "../core/table.js";
+import { recordDetail } from "./record.js";
 
 const PAGE_RECORDS = 100;
-const SEARCHED_MOST = 50_000; // before it asks whether to go on
+// Before it asks whether to go on.
+const SEARCHED_MOST = 50_000;
+const REPLIES_MOST = 100;
 const LIVE_MOST = 500;
 const LIVE_PAUSE_MS = 200;
+const LIVE_AGAIN_MS = 2000;
 const STARTS = [
     ["newest", "Newest"],
     ["oldest", "Oldest"],
@@ -41,8 +46,15 @@ export function recordsTab(topic, loaded, query) {
 
     let pages = null;
     let running = null;
-    let stop = () => {};
-    onEnd(() => stop());
+    const stop = () => running?.abort();
+    onEnd(stop);
+
+    /** Back to the row that the record was opened from. */
+    function close() {
+        const row = key(chosen.peek());
+        chosen.set(null);
+        document.querySelector(`tr[data-key="${row}"] button`)?.focus();
+    }
 
     const change = (more) => state.set({ ...state.peek(), ...more });
     const wanted = () => (partition.value === "" ? null : Number(partition.value));
@@ -50,9 +62,8 @@ export function recordsTab(topic, loaded, query) {
     async function begin() {
         stop();
         // Whoever begins anew takes over from one that is still on its way.
-        const abort = new AbortController();
-        running = abort;
-        stop = () => abort.abort();
+        running = new AbortController();
+        const abort = running.signal;
         records.set([]);
         chosen.set(null);
         remember({
@@ -66,15 +77,15 @@ export function recordsTab(topic, loaded, query) {
         change({ busy: true, searched: 0, more: false, error: null });
         try {
             const { partitions } = await api.topic(topic);
-            if (abort.signal.aborted) return;
+            if (abort.aborted) return;
             const marks = partitions.filter((each) => wanted() === null || each.partition === wanted());
-            if (start.peek() === "live") follow(marks);
+            if (start.peek() === "live") await follow(marks, abort);
             else {
-                pages = pagesFrom(marks, abort.signal);
-                await more(abort.signal);
+                pages = pagesFrom(marks, abort);
+                await more(abort);
             }
         } catch (error) {
-            if (error.name !== "AbortError") change({ busy: false, error });
+            if (!abort.aborted) change({ busy: false, error });
         }
     }
 
@@ -89,58 +100,61 @@ export function recordsTab(topic, loaded, query) {
     /** Go on until a page full of records fits, there are no more, or it has taken long enough to ask. */
     async function more(abort) {
         change({ busy: true, error: null });
-        const [words, before] = [filter.value.trim(), records.peek().length];
-        let searched = 0;
+        const [fits, before] = [fitting(), records.peek().length];
+        let [searched, replies, used] = [0, 0, PAGE_RECORDS];
         try {
-            while (records.peek().length - before < PAGE_RECORDS && searched < SEARCHED_MOST) {
-                const { value: page, done } = await pages.next();
+            while (
+                records.peek().length - before < PAGE_RECORDS &&
+                searched < SEARCHED_MOST &&
+                replies < REPLIES_MOST
+            ) {
+                const { value: page, done } = await pages.next(used);
                 if (abort.aborted) return;
                 if (done) return change({ busy: false, more: false });
-                searched += page.length;
-                const fitting = words ? page.filter((each) => contains(each, words)) : page;
-                if (fitting.length) records.set([...records.peek(), ...fitting]);
+                const found = page.filter(fits);
+                [searched, replies, used] = [searched + page.length, replies + 1, found.length];
+                if (found.length) records.set([...records.peek(), ...found]);
                 change({ searched: state.peek().searched + page.length });
             }
             change({ busy: false, more: true });
         } catch (error) {
-            if (error.name !== "AbortError") change({ busy: false, error });
+            if (!abort.aborted) change({ busy: false, more: false, error });
         }
     }
 
-    const goOn = () => more(running.signal);
+    const goOn = () => state.peek().busy || more(running.signal);
 
-    function follow(marks) {
+    function fitting() {
         const words = filter.value.trim();
-        const source = api.follow(topic, {
-            positions: new Map(marks.map((each) => [each.partition, each.high_watermark])),
-            partition: wanted(),
-        });
-        let fresh = [];
+        return (record) => !words || contains(record, words);
+    }
+
+    /** Show what comes in until the gateway refuses it. Where the stream ends or breaks off it is taken up again. */
+    async function follow(marks, abort) {
+        const fits = fitting();
+        const positions = new Map(marks.map((each) => [each.partition, each.high_watermark]));
+        let [fresh, counted] = [[], 0];
         const timer = setInterval(() => {
-            if (!fresh.length) return;
-            change({ searched: state.peek().searched + fresh.length });
-            const fitting = fresh.map(readable).filter((each) => !words || contains(each, words));
-            fresh = [];
-            if (fitting.length) records.set([...fitting.reverse(), ...records.peek()].slice(0, LIVE_MOST));
+            if (!counted || paused.peek()) return;
+            change({ searched: state.peek().searched + counted });
+            if (fresh.length) records.set([...fresh.reverse(), ...records.peek()].slice(0, LIVE_MOST));
+            [fresh, counted] = [[], 0];
         }, LIVE_PAUSE_MS);
-        source.onmessage = (event) => {
-            fresh.push(JSON.parse(event.data));
-            if (fresh.length > LIVE_MOST) fresh.splice(0, fresh.length - LIVE_MOST);
-        };
-        source.onopen = () => change({ error: null });
-        source.onerror = (event) => {
-            if (event.data) {
-                const { error_code: code, message } = JSON.parse(event.data);
-                change({ error: new ApiError(200, code, message) });
-            } else if (source.readyState === EventSource.CLOSED)
-                change({ error: new ApiError(0, 0, "The stream ended.") });
-            else change({ error: new ApiError(0, 0, "The stream broke off; it is taken up again.") });
-        };
+        abort.addEventListener("abort", () => clearInterval(timer));
         change({ busy: false });
-        stop = () => {
-            clearInterval(timer);
-            source.close();
-        };
+        while (!abort.aborted) {
+            try {
+                for await (const some of live(topic, { positions, partition: wanted() }, abort)) {
+                    if (state.peek().error) change({ error: null });
+                    counted += some.length;
+                    fresh = [...fresh, ...some.filter(fits)].slice(-LIVE_MOST);
+                }
+            } catch (error) {
+                if (abort.aborted || error.status !== 0) throw error;
+                change({ error });
+            }
+            await new Promise((resolve) => setTimeout(resolve, LIVE_AGAIN_MS));
+        }
     }
 
     // The choice of partitions is known with the first description of the topic.
@@ -156,14 +170,10 @@ export function recordsTab(topic, loaded, query) {
             partition.value = kept;
         }
     });
-    let known = false;
+    const known = derived(() => loaded.data() !== null);
     effect(() => {
-        const first = !known && loaded.data() !== null;
         start();
-        if (first || known) {
-            known = true;
-            queueMicrotask(begin);
-        }
+        if (known()) queueMicrotask(begin);
     });
     partition.addEventListener("change", begin);
 
@@ -202,11 +212,20 @@ export function recordsTab(topic, loaded, query) {
                     "p.foot",
                     () => summary(state(), records().length, start()),
                     " ",
-                    () =>
-                        state().more && h("button", { type: "button", onclick: goOn, disabled: state().busy }, "More"),
+                    h(
+                        "button",
+                        {
+                            type: "button",
+                            // It stays while it works, and with it the focus.
+                            "aria-disabled": () => String(state().busy),
+                            hidden: () => !state().more,
+                            onclick: goOn,
+                        },
+                        "More",
+                    ),
                 ),
             ),
-            () => chosen() && detail(chosen(), format, () => chosen.set(null)),
+            () => chosen() && recordDetail(chosen(), format, close),
         ),
     );
 }
@@ -254,72 +273,13 @@ function columns(format) {
     ];
 }
 
-function detail(record, format, close) {
-    const block = (label, data) => {
-        const { form, text } = full(data, format());
-        return h(
-            "section",
-            h("h3", label, h("small", data === null ? "" : `${form}, ${bytes(data.length)}`)),
-            h("pre", { class: form, tabindex: "0" }, form === "json" ? coloured(text) : text),
-        );
-    };
-    return h(
-        "aside.detail",
-        { "aria-label": "Record" },
-        h(
-            "header",
-            h("h2", `Partition ${record.partition}, offset ${count(record.offset)}`),
-            h("button.plain", { type: "button", "aria-label": "Close", onclick: close }, "✕"),
-        ),
-        h("p.muted", moment(record.timestamp)),
-        block("Key", record.key),
-        block("Value", record.value),
-        h(
-            "section",
-            h("h3", "Headers"),
-            record.headers.length
-                ? h(
-                      "table.headers",
-                      record.headers.map((each) =>
-                          h(
-                              "tr",
-                              h("th", { scope: "row" }, each.key),
-                              h("td", h("code", full(each.value, format()).text)),
-                          ),
-                      ),
-                  )
-                : h("p.muted", "None"),
-        ),
-    );
-}
-
-/** Pretty-printed JSON in colours. */
-function coloured(text) {
-    const parts = [];
-    let end = 0;
-    for (const match of text.matchAll(
-        /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g,
-    )) {
-        parts.push(text.slice(end, match.index));
-        const kind =
-            match[2] !== undefined
-                ? "name"
-                : match[1] !== undefined
-                  ? "string"
-                  : match[3] !== undefined
-                    ? "word"
-                    : "digits";
-        parts.push(h(`span.json-${kind}`, match[2] !== undefined ? match[1] : match[0]), match[2] ?? "");
-        end = match.index + match[0].length;
+function summary({ busy, searched, more, error }, shown, start) {
+    if (start === "live") {
+        const held = paused() ? "Held still: what comes in is shown when you go on. " : "";
+        return held + (searched ? `${plural(shown, "record")} shown of ${count(searched)} that came in.` : "");
     }
-    parts.push(text.slice(end));
-    return parts;
-}
-
-function summary({ busy, searched, more }, shown, start) {
-    if (start === "live") return searched ? `${plural(shown, "record")} shown of ${count(searched)} that came in.` : "";
     if (!searched) return busy ? "Reading…" : "";
-    const rest = busy ? ", reading on…" : more ? "." : ": that is all.";
+    const rest = busy ? ", reading on…" : more || error ? "." : ": that is all.";
     return shown === searched
         ? `${plural(shown, "record")}${rest}`
         : `${count(shown)} of ${plural(searched, "record")} fit${rest}`;

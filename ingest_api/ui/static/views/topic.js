@@ -22,8 +22,7 @@ const TABS = [
 export function topicView({ topic, tab = "records" }, query) {
     titled(topic);
     const loaded = load(() => api.topic(topic), REFRESH_MS);
-    const sum = (value) =>
-        loaded.data() ? loaded.data().partitions.reduce((total, each) => total + value(each), 0) : null;
+    const figures = () => loaded.data()?.figures;
     const config = (name) => loaded.data()?.configs.find((each) => each.name === name)?.value ?? "";
     const [, , content] = TABS.find(([id]) => id === tab) ?? TABS[0];
 
@@ -42,7 +41,7 @@ export function topicView({ topic, tab = "records" }, query) {
                 "div.buttons",
                 h(
                     "button.primary",
-                    { type: "button", onclick: () => produceRecord(topic, loaded.data.peek()?.partitions.length ?? 1) },
+                    { type: "button", onclick: () => produceRecord(topic, loaded) },
                     "Produce",
                 ),
                 h("button", { type: "button", onclick: () => grow(topic, loaded) }, "Add partitions"),
@@ -53,11 +52,9 @@ export function topicView({ topic, tab = "records" }, query) {
         h(
             "dl.figures",
             figure("Partitions", () => count(loaded.data()?.partitions.length)),
-            figure("Records", () =>
-                loaded.data() ? brief(sum((each) => each.high_watermark - each.log_start_offset)) : NOTHING,
-            ),
-            figure("Size", () => bytes(sum((each) => each.bytes))),
-            figure("Files", () => count(sum((each) => each.segments))),
+            figure("Records", () => (figures() ? brief(figures().records) : NOTHING)),
+            figure("Size", () => bytes(figures()?.bytes)),
+            figure("Files", () => count(figures()?.segments)),
             figure("Keeps", () => (loaded.data() ? retention(kept(config)) : NOTHING)),
             figure(
                 "Table version",
