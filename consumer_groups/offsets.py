@@ -43,7 +43,8 @@ class CommitOffsets:
     """Commit how far a member has read, in its generation or epoch; with generation -1 and no member id, how far an
     empty group has.
 
-    `offsets` are (offset, leader epoch, metadata) by partition; the offset is that of the next record to read.
+    `offsets` are (offset, leader epoch, metadata) by partition; the offset is that of the next record to read. With
+    `all_or_none` nothing is stored where one of them is refused; without it the others are, as in Kafka.
     """
 
     group_id: str
@@ -51,6 +52,7 @@ class CommitOffsets:
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
+    all_or_none: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,6 @@ class OffsetBook:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_group.values()))
 
     @property
     def groups(self) -> Collection[str]:

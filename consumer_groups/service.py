@@ -167,13 +167,15 @@ class GroupService:
                 refused[key] = ErrorCode.OFFSET_OUT_OF_RANGE
             elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:
                 refused[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        # From here on nothing waits: who may commit now must not be overtaken by a rebalance.
-        error = self._may_commit(tenure, request)
-        if error is not ErrorCode.NONE:
-            return CommitReply(error)
         accepted = request.offsets
         if refused:
             accepted = {key: row for key, row in accepted.items() if key not in refused}
+        # From here on nothing waits: who may commit now must not be overtaken by a rebalance.
+        error = self._may_commit(tenure, request, accepted)
+        if error is not ErrorCode.NONE:
+            return CommitReply(error)
+        if refused and request.all_or_none:
+            return CommitReply(refused=refused)
         await asyncio.shield(tenure.commit(request.group_id, accepted))
         return CommitReply(refused=refused)
 
@@ -320,20 +322,21 @@ class GroupService:
 
     async def _drop_strangers(self, tenure: Tenure) -> None:
         """An HTTP consumer lives in the process that it joined through. Those of an earlier one can't come back, and
-        nobody is to wait for the end of their sessions.
+        nobody is to wait for the end of their sessions. A static one may come back as another, to the same place.
         """
         for group in list(tenure.coordinator.groups.values()):
             strangers = tuple(
-                Leaver(member.member_id, member.instance_id)
+                Leaver(member.member_id)
                 for member in group.members.values()
                 if member.served
                 and not member.reconciles
+                and member.instance_id is None
                 and (group.group_id, member.member_id) not in self._served_here
             )
             if strangers:
                 await tenure.membership.ask(LeaveGroup(group.group_id, strangers), LeaveReply)
 
-    def _may_commit(self, tenure: Tenure, request: CommitOffsets) -> ErrorCode:
+    def _may_commit(self, tenure: Tenure, request: CommitOffsets, partitions: Iterable[TopicPartition]) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         return tenure.coordinator.check_commit(
@@ -342,7 +345,7 @@ class GroupService:
             request.generation,
             request.instance_id,
             self._now_ms(),
-            request.offsets,
+            partitions,
         )
 
     async def _partitions_of(self, topic: str, numbers: Sequence[int] | None) -> list[TopicPartition]:

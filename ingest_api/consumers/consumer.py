@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -63,8 +63,7 @@ class Consumer:
         self._last_poll: tuple[int, dict[TopicPartition, tuple[int, int]]] | None = None
         self._committed_at_ms = broker.clock.monotonic_ms()
         self._turn = asyncio.Lock()
-        self._commits = asyncio.Event()
-        self._seeks = asyncio.Event()
+        self._orders = asyncio.Event()  # of its client, for those who wait; each gets a new one
         self._ended = asyncio.Event()
 
     @property
@@ -76,10 +75,6 @@ class Consumer:
     def acknowledged(self) -> Mapping[TopicPartition, int]:
         """Where it began or was put, and then what it was asked to commit."""
         return self._acknowledged
-
-    def next_commit(self) -> Coroutine[Any, Any, Literal[True]]:
-        """Wait until something is committed by request, or the consumer is put elsewhere, from this call on."""
-        return self._commits.wait()
 
     @asynccontextmanager
     async def in_use(self) -> AsyncGenerator[None]:
@@ -107,12 +102,18 @@ class Consumer:
             changes_kind = former is not None and (former.pattern is None) != (subscription.pattern is None)
             if self._assigned is not None or changes_kind:
                 raise _exclusive()
-            self._take_in(await self._member.join(subscription, self._let_go))
+            await self._member.join(subscription, self)
+            self._keep_readable()
+            self._tell_who_waits()
 
     async def unsubscribe(self) -> None:
         """Read nothing any more, whether it was subscribed or assigned."""
         async with self._in_turn():
-            await self._give_up()
+            await self._commit_if_it_can()
+            self._assigned = None
+            await self._member.leave()
+            self._keep_readable()
+            self._tell_who_waits()
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, whoever else does: the group only keeps the offsets."""
@@ -121,9 +122,10 @@ class Consumer:
         async with self._in_turn():
             if self._member.subscription is not None:
                 raise _exclusive()
-            await self._let_go(set(self._assigned or ()) - set(wanted))
+            await self.let_go(set(self._assigned or ()) - set(wanted))
             self._assigned = wanted
             self._keep_readable()
+            self._tell_who_waits()
 
     @property
     def _readable(self) -> tuple[TopicPartition, ...]:
@@ -144,9 +146,7 @@ class Consumer:
                 self._arrived.pop(key, None)
                 self._on_the_way.discard(key)
             self._last_poll = None
-            self._seeks.set()
-            self._seeks = asyncio.Event()
-            self._tell_of_commits()
+            self._tell_who_waits()
 
     async def poll(
         self,
@@ -165,25 +165,43 @@ class Consumer:
                 if not self._rewound(poll.number) and not begun:
                     self._came_back()
                 begun = True
-                news, seeks = self._member.next_news(), self._seeks
+                news, orders = self._member.next_news(), self._orders
                 try:
                     replies = _cut(await self._read(poll.max_bytes), poll.max_records)
                     left_ms = deadline_ms - self._broker.clock.monotonic_ms()
                     if left_ms <= 0 or enough(replies, poll.min_bytes):
+                        _cancel(news)
                         reply = await write(replies)
                         self._hand_out(replies, poll.number)
                         return reply
                 except BaseException:
                     _cancel(news)
                     raise
-            if await unless_over(self._changed(news, seeks, replies, min(left_ms, self._beat_ms))) is None:
+            if await unless_over(self._changed(news, orders, replies, min(left_ms, self._beat_ms))) is None:
                 return await write([])
 
+    async def rest(self, until: Callable[[], bool], timeout_ms: int) -> Literal[True]:
+        """Read nothing until that is so, or the time is over, and keep the member's place meanwhile."""
+        deadline_ms = self._broker.clock.monotonic_ms() + timeout_ms
+        while True:
+            async with self._in_turn():
+                news, orders = self._member.next_news(), self._orders
+                try:
+                    await self._beat()
+                except BaseException:
+                    _cancel(news)
+                    raise
+                left_ms = deadline_ms - self._broker.clock.monotonic_ms()
+                if left_ms <= 0 or until():
+                    _cancel(news)
+                    return True
+            await self._changed(news, orders, (), min(left_ms, self._beat_ms))
+
     async def _changed(
-        self, news: asyncio.Future[None] | None, seeks: asyncio.Event, replies: Sequence[Fetched], wait_ms: float
+        self, news: asyncio.Future[None] | None, orders: asyncio.Event, replies: Sequence[Fetched], wait_ms: float
     ) -> Literal[True]:
-        """Wait for records behind these, for news of the group, for another position, or for the consumer's end."""
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._ended, seeks)]
+        """Wait for records behind these, for news of the group, for other orders, or for the consumer's end."""
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._ended, orders)]
         if news is not None:
             waits.append(news)
         if replies:
@@ -195,6 +213,10 @@ class Consumer:
             for each in waits:
                 each.cancel()
         return True
+
+    def _tell_who_waits(self) -> None:
+        self._orders.set()
+        self._orders = asyncio.Event()
 
     async def _read(self, max_bytes: int) -> list[Fetched]:
         """What there is now in the partitions that the consumer may read, each first in its turn."""
@@ -296,34 +318,38 @@ class Consumer:
 
     # What it commits.
 
-    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]] | None = None) -> None:
-        """These offsets with their metadata, all or none of them, or the ends of all that was handed out."""
-        await self._require_partitions(offsets or ())
+    async def commit(
+        self, offsets: Mapping[TopicPartition, tuple[int, str]] | None = None, *, skip_missing: bool = False
+    ) -> None:
+        """These offsets with their metadata, all or none of them, or the ends of all that was handed out.
+
+        With `skip_missing`, and where no offsets are named, partitions that are gone are left out.
+        """
+        if offsets is not None and not skip_missing:
+            await self._require_partitions(offsets)
         async with self._in_turn():
             if offsets is None:
                 offsets = {key: (offset, "") for key, offset in self._positions.items()}
+                skip_missing = True
             if offsets:
-                await self._member.commit(offsets)
+                await self._member.commit(offsets, skip_missing=skip_missing)
             for key, (offset, _) in offsets.items():
                 self._acknowledged[key] = offset
                 self._arrived.pop(key, None)
                 self._on_the_way.discard(key)
-            self._tell_of_commits()
-
-    def _tell_of_commits(self) -> None:
-        self._commits.set()
-        self._commits = asyncio.Event()
+            self._tell_who_waits()
 
     async def committed(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[int, str]]:
         return await self._member.committed(self._readable if partitions is None else partitions)
 
     async def close(self, *, taken: bool) -> None:
-        """Leave the group. `taken` says that the client took what was handed out to it last."""
+        """Stop being a member. `taken` says that the client took what was handed out to it last."""
         async with self._turn:
             self._ended.set()
             if taken:
                 self._came_back()
-            await self._give_up()
+            await self._commit_if_it_can()
+            await self._member.stop()
 
     def end(self) -> None:
         """Close it without a word to its group, which is in another gateway."""
@@ -332,10 +358,17 @@ class Consumer:
     async def _commit_arrived(self, partitions: Collection[TopicPartition]) -> None:
         arrived = {key: (self._arrived[key], "") for key in partitions if key in self._arrived}
         if arrived and self.options.auto_commit:
-            await self._member.commit(arrived)
+            await self._member.commit(arrived, skip_missing=True)
         for key in arrived:
             del self._arrived[key]
         self._committed_at_ms = self._broker.clock.monotonic_ms()
+
+    async def _commit_if_it_can(self) -> None:
+        try:
+            await self._commit_arrived(self._positions)
+        except LakelogError as error:
+            # The next reader gets these records once more.
+            log.warning("offsets were not committed when a consumer let go: %s", error)
 
     async def _require_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         for topic, partition in partitions:
@@ -344,24 +377,22 @@ class Consumer:
     # What the group gives and takes.
 
     async def _beat(self) -> None:
-        self._take_in(await self._member.beat(self._let_go))
-
-    def _take_in(self, stayed: bool) -> None:
-        if not stayed:
-            self._positions.clear()
+        await self._member.beat(self)
         self._keep_readable()
 
-    async def _let_go(self, partitions: Collection[TopicPartition]) -> None:
+    async def let_go(self, partitions: Collection[TopicPartition]) -> None:
         await self._commit_arrived(partitions)
+        self._forget(partitions)
 
-    async def _give_up(self) -> None:
-        try:
-            await self._commit_arrived(self._positions)
-        except LakelogError as error:
-            # The next reader gets these records once more.
-            log.warning("offsets were not committed when a consumer let go: %s", error)
-        self._assigned = None
-        await self._member.leave()
+    def forget(self) -> None:
+        self._forget(tuple(self._positions))
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Should they come back, others may be far beyond: then they are read on from what is committed."""
+        _, handed_out = self._last_poll or (None, {})
+        for key in partitions:
+            self._positions.pop(key, None)
+            handed_out.pop(key, None)
         self._keep_readable()
 
     def _keep_readable(self) -> None:

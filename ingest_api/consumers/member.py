@@ -7,19 +7,19 @@ Owns the member id, the generation and what may be read in it, and keeps the rul
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol
 
 from consumer_groups.assignors import TopicPartition
 from consumer_groups.offsets import CommitOffsets
-from consumer_groups.requests import Heartbeat, JoinGroup, LeaveGroup, Leaver
+from consumer_groups.requests import Heartbeat, JoinGroup, JoinReply, LeaveGroup, Leaver
 from consumer_groups.service import GroupService
 from consumer_groups.state import Subscription
 from lakelog.errors import ErrorCode, LakelogError
 
-# What a consumer does about partitions before it may not read them any more.
-LetGo: TypeAlias = Callable[[Collection[TopicPartition]], Awaitable[None]]
+log = logging.getLogger(__name__)
 
 # The group does not know the member any more: it was silent for longer than its session.
 _DROPPED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
@@ -36,6 +36,16 @@ class Identity:
     instance_id: str | None = None
 
 
+class Reader(Protocol):
+    """Who reads what the member may read."""
+
+    async def let_go(self, partitions: Collection[TopicPartition]) -> None:
+        """Before these may not be read any more."""
+
+    def forget(self) -> None:
+        """The group had dropped the member, so others may have read on from all that it had."""
+
+
 class Member:
     def __init__(self, groups: GroupService, identity: Identity) -> None:
         self.held: tuple[TopicPartition, ...] = ()
@@ -45,10 +55,21 @@ class Member:
         self._member_id = ""
         self._generation = -1
 
-    async def join(self, subscription: Subscription, let_go: LetGo) -> bool:
-        """Read these topics from now on; the first time this makes a member. Returns as `beat` does."""
+    async def join(self, subscription: Subscription, reader: Reader) -> None:
+        """Read these topics from now on; the first time this makes a member."""
+        reply = await self._ask_to_join(subscription)
+        if reply.error is ErrorCode.UNKNOWN_MEMBER_ID and self._member_id:
+            self._drop(reader)
+            reply = await self._ask_to_join(subscription)
+        _require(reply.error, reply.message)
+        if not self._member_id:
+            self._member_id, self._generation, self.held = reply.member_id, reply.generation, reply.assignment
+        self.subscription = subscription
+        await self.beat(reader)
+
+    async def _ask_to_join(self, subscription: Subscription) -> JoinReply:
         identity = self._identity
-        reply = await self._groups.join(
+        return await self._groups.join(
             JoinGroup(
                 group_id=identity.group_id,
                 member_id=self._member_id,
@@ -59,21 +80,12 @@ class Member:
                 subscription=subscription,
             )
         )
-        if reply.error is ErrorCode.UNKNOWN_MEMBER_ID and self._member_id:
-            self._forget()
-            await self.join(subscription, let_go)
-            return False
-        _require(reply.error, reply.message)
-        if not self._member_id:
-            self._member_id, self._generation, self.held = reply.member_id, reply.generation, reply.assignment
-        self.subscription = subscription
-        return await self.beat(let_go)
 
-    async def beat(self, let_go: LetGo) -> bool:
+    async def beat(self, reader: Reader) -> None:
         """Say that the member is alive, and take in what the group is now. `held` may be read afterwards.
 
-        False if the group had dropped the member meanwhile. It is back then, and others may have read on from what
-        it had.
+        One that the group had dropped is back then, and its reader knows nothing of before: what it would commit
+        belongs to the membership that is over, and others may be far beyond it.
         """
         while self.subscription is not None:
             identity = self._identity
@@ -86,9 +98,8 @@ class Member:
                 )
             )
             if reply.error in _DROPPED:
-                self._forget()
-                await self.join(self.subscription, let_go)
-                return False
+                self._drop(reader)
+                return await self.join(self.subscription, reader)
             _require(reply.error)
             granted = frozenset(reply.assignment)
             lost = [partition for partition in self.held if partition not in granted]
@@ -97,33 +108,47 @@ class Member:
                 break
             if lost:
                 # Still under the old generation, which these partitions belong to.
-                await let_go(lost)
+                await reader.let_go(lost)
             self.held = tuple(partition for partition in self.held if partition in granted)
             self._generation = reply.generation  # and once more: to name it is to have let go of the rest
-        return True
 
     async def leave(self) -> None:
         if self.subscription is None:
             return
         leaver = Leaver(self._member_id, self._identity.instance_id)
-        self.held, self.subscription, self._member_id, self._generation = (), None, "", -1
+        self.subscription = None
+        self._forget()
         # Whoever is dropped already has left.
         await self._groups.leave(LeaveGroup(self._identity.group_id, (leaver,)))
 
-    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Offsets with their metadata. Who is in no group commits for a group without members, as in Kafka."""
+    async def stop(self) -> None:
+        """Be heard of no more. As in Kafka a static member does not leave: its place is kept until its session ends."""
+        if self._identity.instance_id is None:
+            await self.leave()
+
+    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], *, skip_missing: bool) -> None:
+        """Offsets with their metadata, all or none of them. Who is in no group commits for a group without members, as
+        in Kafka.
+
+        With `skip_missing` what is there no more is left out: nobody will ask for its offset, and none of the others
+        must wait for it.
+        """
+        group_id = self._identity.group_id
         reply = await self._groups.commit_offsets(
             CommitOffsets(
-                group_id=self._identity.group_id,
+                group_id=group_id,
                 offsets={key: (offset, -1, metadata) for key, (offset, metadata) in offsets.items()},
                 member_id=self._member_id,
                 generation=self._generation,
                 instance_id=self._identity.instance_id if self._member_id else None,
+                all_or_none=not skip_missing,
             )
         )
         _require(reply.error)
         for (topic, partition), error in reply.refused.items():
-            _require(error, f"offset of {topic}-{partition}: {error.meaning}")
+            if not skip_missing or error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise LakelogError(error, f"offset of {topic}-{partition}: {error.meaning}")
+            log.info("group %s commits nothing for %s-%d, which is gone", group_id, topic, partition)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
         found = await self._groups.committed(self._identity.group_id, partitions)
@@ -137,6 +162,10 @@ class Member:
     def next_news(self) -> asyncio.Future[None] | None:
         """Done when the next heartbeat would bring something new. Ask before you send one."""
         return self._groups.next_news(self._identity.group_id, self._member_id) if self._member_id else None
+
+    def _drop(self, reader: Reader) -> None:
+        self._forget()
+        reader.forget()
 
     def _forget(self) -> None:
         self.held, self._member_id, self._generation = (), "", -1

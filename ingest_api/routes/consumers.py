@@ -229,15 +229,11 @@ async def records(
         number=number,
     )
     async with consumer.in_use(), gateway.replies.hold(poll.max_bytes) as held:
-
-        async def waiting(change: Any) -> Any:
-            held.resize(0)  # whoever waits has nothing
-            try:
-                return await gateway.unless_stopping(change, request)
-            finally:
-                held.resize(poll.max_bytes)
-
-        body = await consumer.poll(poll, lambda replies: _body(gateway, consumer, replies, kind), waiting)
+        body = await consumer.poll(
+            poll,
+            lambda replies: _body(gateway, consumer, replies, kind),
+            lambda change: held.while_idle(gateway.unless_stopping(change, request)),
+        )
         return held.response(body, kind, {})
 
 
@@ -264,7 +260,11 @@ async def committed(
     f"{INSTANCE}/offsets", summary="Commit", response_class=Response, responses=answered(a_list({}), doc="Committed")
 )
 async def commit(
-    request: Request, group: GroupName, instance: InstanceName, offsets: Offsets | None = None
+    request: Request,
+    group: GroupName,
+    instance: InstanceName,
+    offsets: Offsets | None = None,
+    skip_missing: Annotated[bool, Query(description="Leave out partitions that are gone")] = False,
 ) -> Response:
     """Offsets are those of the last records that were read, as in REST Proxy: what is committed is one more."""
     consumer = gateway_of(request).consumers.get(group, instance)
@@ -272,7 +272,8 @@ async def commit(
         if offsets is None:
             await consumer.commit()
         else:
-            await consumer.commit({each.key: (each.offset + 1, each.metadata or "") for each in offsets.offsets})
+            places = {each.key: (each.offset + 1, each.metadata or "") for each in offsets.offsets}
+            await consumer.commit(places, skip_missing=skip_missing)
     return _json(request, [])
 
 

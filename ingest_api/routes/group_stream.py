@@ -7,10 +7,9 @@ reader that commits is sent no more than a window of records ahead of what it ha
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing, suppress
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -27,7 +26,7 @@ from ingest_api.errors import HttpError, as_http, error_body
 from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.media import Embedded
 from ingest_api.positions import INT32_MAX
-from ingest_api.replies import pieces_of
+from ingest_api.replies import Held, pieces_of
 from ingest_api.routes.consumers import NAME_LENGTH_MAX, GroupName, base_uri, client_host, subscription_of
 from ingest_api.routes.schemas import STREAMED
 from ingest_api.routes.stream import CHUNK_BYTES, Format, Limit
@@ -148,11 +147,10 @@ class GroupStream:
             async with self._consumer.in_use():
                 yield greeting
                 while not self._gateway.stopping.is_set() and self._left != 0:
-                    body = await self._next(write)
-                    if not body:
-                        yield idle
-                    async with self._gateway.replies.hold(len(body)):
-                        for piece in pieces_of(body):
+                    async with self._gateway.replies.hold(CHUNK_BYTES) as held:
+                        body = await self._next(held, write)
+                        held.resize(len(body))
+                        for piece in pieces_of(body or idle):
                             yield piece
         except LakelogError as error:
             yield refusal(as_http(error))
@@ -160,21 +158,21 @@ class GroupStream:
             if error.error_code != NO_SUCH_CONSUMER:  # whoever deletes the consumer ends the stream
                 yield refusal(error)
 
-    async def _next(self, write: Callable[[Sequence[Fetched]], Awaitable[bytes]]) -> bytes:
-        """The next records, or nothing after a while."""
+    async def _next(self, held: Held, write: Callable[[Sequence[Fetched]], Awaitable[bytes]]) -> bytes:
+        """The next records, or nothing after a while. Who waits has no room meanwhile."""
         consumer, wait_ms = self._consumer, self._gateway.settings.heartbeat_ms
-        ahead = None
-        if self._window is not None:
-            ahead = self._window - self._sent.count(consumer.acknowledged, consumer.positions)
-        if ahead is not None and ahead <= 0:
-            await self._gateway.unless_stopping(_within(consumer.next_commit(), wait_ms))
-            await consumer.assignment()  # which is a sign of life
+        if self._room() == 0:
+            resting = consumer.rest(lambda: self._room() != 0, wait_ms)
+            await held.while_idle(self._gateway.unless_stopping(resting))
+        room = self._room()
+        if room == 0:
             return b""
-        bounds = [each for each in (self._left, ahead) if each is not None]
+        bounds = [each for each in (self._left, room) if each is not None]
         poll = Poll(timeout_ms=wait_ms, max_bytes=CHUNK_BYTES, max_records=min(bounds, default=None))
-        return await consumer.poll(poll, write, self._gateway.unless_stopping)
+        return await consumer.poll(poll, write, lambda change: held.while_idle(self._gateway.unless_stopping(change)))
 
-
-async def _within(waiting: Coroutine[Any, Any, Any], timeout_ms: int) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(waiting, timeout_ms / 1000)
+    def _room(self) -> int | None:
+        """How many records it may be sent now."""
+        if self._window is None:
+            return None
+        return max(0, self._window - self._sent.count(self._consumer.acknowledged, self._consumer.positions))

@@ -128,7 +128,7 @@ def test_a_topic_that_is_deleted_stops_no_commit(client: LakelogClient, topic: s
 
 def test_a_consumer_whose_last_commit_fails_leaves_all_the_same(client: LakelogClient, topic: str, group: str) -> None:
     client.produce(topic, [1], partition=0)
-    outage = Outage("/offsets?skip_missing=true", done=False)
+    outage = Outage("/offsets", done=False)
     consumer = Consumer(outage.sender(client), Membership(group, topic, offset_reset="earliest"))
     assert len(consumer.poll()) == 1
     with pytest.raises(RequestFailed, match="away"):

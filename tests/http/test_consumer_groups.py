@@ -172,6 +172,37 @@ async def test_a_static_member_takes_its_place_again(served: Served) -> None:
     assert await second.assigned() == shares[1]
 
 
+async def test_a_static_member_keeps_its_place_while_it_is_away(open_gateway: OpenGateway) -> None:
+    async def back(gateway: Served, instance_id: str) -> list[tuple[str, int]]:
+        (member,) = await _members(gateway, 1, group_instance_id=instance_id)
+        return await member.assigned()
+
+    async with open_gateway() as client:
+        await create(client, "orders", 3)
+        members = [*await _members(client, 1, group_instance_id="a"), *await _members(client, 1, group_instance_id="b")]
+        first, second = await _settled(members)
+        await members[0].delete()
+        assert await members[1].assigned() == second
+        assert await back(client, "a") == first
+        async with open_gateway() as another:
+            assert await back(another, "b") == second
+    async with open_gateway() as restarted:
+        assert await back(restarted, "a") == first
+        assert await back(restarted, "b") == second
+
+
+async def test_a_group_has_so_many_members(open_gateway: OpenGateway) -> None:
+    async with open_gateway(group_max_size="1") as client:
+        await create(client, "orders")
+        (one,) = await _members(client, 1)
+        late = await consumer(client)
+        refusal = await late.request("POST", "/subscription", {"topics": ["orders"]})
+        assert (error_of(refusal)[:2], refusal.headers["lakelog-error"]) == ((429, 429), "GROUP_MAX_SIZE_REACHED")
+        await one.delete()
+        await late.subscribe("orders")
+        assert await late.assigned() == [("orders", 0)]
+
+
 async def test_fifty_members_come_and_each_reads_at_once(served: Served) -> None:
     await create(served, "orders", 50)
     await _fill(served, "orders", 50, 1)

@@ -321,6 +321,26 @@ async def test_a_topic_that_comes_later_is_read(served: Served) -> None:
     assert await asyncio.wait_for(polling, 30) == [1]
 
 
+@pytest.mark.parametrize("what", ["/subscription", "/assignments"])
+async def test_a_poll_that_waits_reads_what_it_is_told_to_read_meanwhile(served: Served, what: str) -> None:
+    await create(served, "orders")
+    await send(served, "refunds", 1)
+    bodies = [
+        {"topics": [name]} if what == "/subscription" else {"partitions": [place(name, 0)]}
+        for name in ("orders", "refunds")
+    ]
+    one = await consumer(served)
+    await one.done("POST", what, bodies[0])
+    polling = asyncio.create_task(one.values("timeout=60000"))
+    await one.assigned()
+    await one.done("POST", what, bodies[1])
+    assert await asyncio.wait_for(polling, 30) == [1]
+    refused = asyncio.create_task(one.request("GET", "/records?timeout=60000"))
+    await one.assigned()
+    await one.done("DELETE", "/subscription")
+    assert error_of(await asyncio.wait_for(refused, 30))[:2] == (409, 40903)
+
+
 async def test_partitions_that_are_added_are_read(served: Served) -> None:
     await create(served, "orders")
     one = await consumer(served)
@@ -331,10 +351,11 @@ async def test_partitions_that_are_added_are_read(served: Served) -> None:
     assert await one.values("timeout=30000") == ["x"]
 
 
-async def test_a_topic_that_is_deleted_is_not_missed(served: Served) -> None:
+@pytest.mark.parametrize("auto_commit", ["false", "true"])
+async def test_a_topic_that_is_deleted_is_not_missed(served: Served, auto_commit: str) -> None:
     await send(served, "orders", 1)
     await send(served, "refunds", 2)
-    one = await consumer(served)
+    one = await consumer(served, auto_commit_enable=auto_commit, auto_commit_interval_ms=0)
     await one.subscribe("orders", "refunds")
     assert sorted(await one.values()) == [1, 2]
     await served.delete("/admin/topics/orders")
@@ -507,6 +528,22 @@ async def test_commits_that_are_refused(served: Served, body: Any, code: int) ->
     one = await consumer(served)
     assert error_of(await one.request("POST", "/offsets", body))[1] == code
     assert await one.committed(("orders", 0)) == {}
+
+
+async def test_of_a_commit_all_is_stored_or_nothing(served: Served) -> None:
+    await create(served, "orders", 2)
+    one = await consumer(served)
+    offsets = [place("orders", 0, offset=1), place("orders", 1, offset=1, metadata="x" * 5000)]
+    assert error_of(await one.request("POST", "/offsets", {"offsets": offsets}))[1] == 422
+    assert await one.committed(("orders", 0)) == {}
+
+
+async def test_a_commit_may_leave_out_what_is_gone(served: Served) -> None:
+    await create(served, "orders")
+    one = await consumer(served)
+    offsets = [place("orders", 0, offset=1), place("orders", 9, offset=1), place("gone", 0, offset=1)]
+    await one.done("POST", "/offsets?skip_missing=true", {"offsets": offsets})
+    assert await one.committed(*((each["topic"], each["partition"]) for each in offsets)) == {("orders", 0): 2}
 
 
 async def test_what_the_client_came_back_from_is_committed_by_itself(served: Served) -> None:

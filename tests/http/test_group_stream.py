@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from lakelog_cli.local_gateway import LocalGateway
+from tests.gateway_process import gateway
 from tests.http.consumers import ConsumerOf, consumer, place
 from tests.http.requests import BINARY, b64, create, error_of, produce, records, send
 
@@ -115,6 +117,31 @@ async def test_no_more_is_sent_than_a_window_ahead(client: httpx.AsyncClient, to
         for offset in (0, 1, 2):
             await reader.acknowledge(topic, 0, offset)
         assert await rest == [2, 3, 4]
+
+
+async def test_a_reader_whose_window_is_full_keeps_its_place_and_gives_up_what_moves(tmp_path: Path) -> None:
+    settings = {"access_log": "off", "group_min_session_timeout_ms": "1", "heartbeat_ms": "60000"}
+    session = {"session_timeout_ms": 3_000}
+    with gateway(tmp_path, settings) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
+            await create(client, "orders", 2)
+            for partition in (0, 1):
+                await produce(client, f"/topics/orders/partitions/{partition}", records(partition))
+            query = "topics=orders&max_unacknowledged=2&session.timeout.ms=3000"
+            async with _stream(client, "readers", query) as reader:
+                assert sorted(await reader.take(2)) == [0, 1]
+                second = await consumer(client, "readers")
+                await second.subscribe("orders")
+                (moved,) = await second.values("timeout=60000")
+                await send(client, "ticks", "over")
+                silent, after = await consumer(client, "clock", **session), await consumer(client, "clock")
+                await silent.subscribe("ticks")
+                await after.subscribe("ticks")
+                assert await after.values("timeout=60000") == ["over"], "as is by now the session of who began before"
+                kept = 1 - moved
+                await reader.acknowledge("orders", kept, 0)
+                await produce(client, f"/topics/orders/partitions/{kept}", records("more"))
+                assert await reader.take(1) == ["more"]
 
 
 async def test_a_reader_that_is_put_elsewhere_is_sent_what_is_there(client: httpx.AsyncClient, topic: str) -> None:

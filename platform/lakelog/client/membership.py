@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -105,7 +106,8 @@ class Membership:
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in self.uncommitted.items()
         ]
-        return self._call("POST", f"{self._path}/offsets?skip_missing=true", {"offsets": offsets})
+        call = self._call("POST", f"{self._path}/offsets", {"offsets": offsets})
+        return replace(call, params={"skip_missing": "true"})
 
     def seek(self, offsets: Mapping[tuple[str, int], int]) -> Call[None]:
         places = [
