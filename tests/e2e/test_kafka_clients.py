@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import random
 import shutil
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from kafka.coordinator.assignors import range as kafka_python_range
 
 from lakelog_cli.local_gateway import LocalGateway
 from tests.gateway_process import gateway as gateway_process
+from tests.kafka.cutting_proxy import cutting_proxy
 
 pytestmark = pytest.mark.e2e
 
@@ -153,7 +151,13 @@ def test_kafka_python_and_aiokafka_read_what_each_other_wrote(server: LocalGatew
         async with AIOKafkaProducer(bootstrap_servers=server.kafka, enable_idempotence=True) as producer:
             for key, value, headers, time_ms in RECORDS:
                 await producer.send_and_wait(name, value, key, headers=headers, timestamp_ms=time_ms)
-        async with AIOKafkaConsumer(name, bootstrap_servers=server.kafka, auto_offset_reset="earliest") as consumer:
+        consumer = AIOKafkaConsumer(
+            name,
+            bootstrap_servers=server.kafka,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        async with consumer:
             found: list[Record] = []
             while len(found) < 2 * len(RECORDS):
                 each = await asyncio.wait_for(consumer.getone(), PATIENCE_S)
@@ -349,65 +353,3 @@ def test_an_idempotent_producer_whose_connections_are_cut_loses_and_doubles_noth
     end = KafkaConsumer(bootstrap_servers=server.kafka)
     assert list(end.end_offsets([kafka.TopicPartition(name, 0)]).values()) == [count]
     end.close()
-
-
-class CuttingProxy:
-    """Passes bytes on to a gateway that thinks it is reached directly, and cuts each connection after some of them."""
-
-    def __init__(self, upstream: str, every_bytes: int, seed: int) -> None:
-        host, port = upstream.rsplit(":", 1)
-        self._upstream = (host, int(port))
-        self._every_bytes, self._random = every_bytes, random.Random(seed)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{1}".format(*self._listening.getsockname())
-        self.cuts = 0
-
-    def serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._upstream)
-            for pair in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=pair, daemon=True).start()
-
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
-        left = self._random.randrange(1_000, 2 * self._every_bytes)
-        try:
-            while data := source.recv(min(left, 16_384)):
-                left -= len(data)
-                # In the middle of a request, of a reply, or just before one that the client now waits for in vain.
-                if left <= 0:
-                    target.sendall(data[: self._random.randrange(len(data) + 1)])
-                    self.cuts += 1
-                    return
-                target.sendall(data.replace(*self._addresses))
-        except OSError:
-            pass
-        finally:
-            for each in (source, target):
-                each.close()
-
-    @property
-    def _addresses(self) -> tuple[bytes, bytes]:
-        """What the gateway says of its address in metadata, and what is said instead, of the same length."""
-        there, here = self._upstream[1], self._listening.getsockname()[1]
-        address = b"\x0a127.0.0.1"
-        return address + there.to_bytes(4, "big"), address + here.to_bytes(4, "big")
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-
-@contextmanager
-def cutting_proxy(upstream: str, every_bytes: int, seed: int) -> Iterator[CuttingProxy]:
-    proxy = CuttingProxy(upstream, every_bytes, seed)
-    serving = threading.Thread(target=proxy.serve)
-    serving.start()
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-        serving.join(PATIENCE_S)

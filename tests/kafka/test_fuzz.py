@@ -7,20 +7,27 @@ real connection too, beside another client that must not notice.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
+
+import pytest
 
 from ingest_api.kafka.apis import APIS
 from ingest_api.kafka.frames import FrameBuffer, FrameTooLarge
+from ingest_api.kafka.records import reading
+from ingest_api.kafka.records.compression import CODECS, pack
 from ingest_api.kafka.schemas import _payload, request_schema
 from ingest_api.kafka.wire import Cursor, Malformed
 from lakelog.errors import LakelogError
+from lakelog.model.batch import ListRecords
 from tests.kafka.conftest import Listening, OpenListener
 from tests.kafka.plain_client import PlainClient, batch, request_bytes, to_fetch, to_produce
 from tests.kafka.samples import encoded, sample
-from tests.unit.test_kafka_records import read_batch, sealed
+from tests.unit.test_kafka_records import batch_of, read_batch, sealed, snappy_frame
 
 BODIES = 80_000
 BATCHES = 20_000
+COMPRESSED = 1_500
 STREAMS = 5_000
 FRAMES = 1_500
 
@@ -64,22 +71,61 @@ def test_bodies_of_every_api_and_version():
     assert min(read, refused) > BODIES // 10
 
 
-def test_record_batches():
+def test_record_batches_are_read_both_ways_or_refused(monkeypatch: pytest.MonkeyPatch):
+    """By the codec and in columns: what one of them reads the other reads too."""
     rng = random.Random(2)
-    few, many = batch(b"a", None, b"c" * 70), batch(*[b"v%d" % n for n in range(40)])
-    read = refused = 0
-    for number in range(BATCHES):
-        whole = many if number % 2 else few
-        data = damaged(whole, rng)
-        if rng.random() < 0.7 and len(data) > 61:
-            data = sealed(data)  # so that it is not only the checksum that is looked at
-        try:
-            read_batch(memoryview(data), 0, 1 << 20)
-            read += 1
-        except LakelogError:
-            refused += 1
+    headers: list[tuple[str, bytes | None]] = [("h", b"x"), ("none", None)]
+    few = batch_of([(1_000, b"k", b"a", headers), (1_001, None, None, []), (5, b"", b"c" * 70, headers[:1])])
+    inputs = _damaged_batches((few, batch(*[b"v%d" % n for n in range(40)])), BATCHES, rng)
+    read, refused = _outcomes(inputs, monkeypatch)
     assert read + refused == BATCHES
     assert min(read, refused) > BATCHES // 100
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_compressed_batches(monkeypatch: pytest.MonkeyPatch, codec: str):
+    rng = random.Random(codec)
+    whole = bytearray(batch(*[b"v%d" % (n * n) for n in range(40)]))
+    whole[22] |= CODECS[codec]
+    packed = sealed(bytes(whole[:61]) + bytes(pack(memoryview(whole[61:]), CODECS[codec])))
+    body = bytes(whole[61:])
+    wholes = [packed]
+    if codec == "snappy":
+        wholes.append(sealed(bytes(whole[:61]) + snappy_frame([body[:200], body[200:]])))
+    read, refused = _outcomes(_damaged_batches(wholes, COMPRESSED, rng), monkeypatch)
+    assert read + refused == COMPRESSED
+    assert read > 0
+    assert refused > COMPRESSED // 10
+
+
+def _damaged_batches(wholes: Sequence[bytes], count: int, rng: random.Random) -> list[bytes]:
+    inputs = []
+    for number in range(count):
+        data = damaged(wholes[number % len(wholes)], rng)
+        if rng.random() < 0.7 and len(data) > 61:
+            data = sealed(data)  # so that it is not only the checksum that is looked at
+        inputs.append(data)
+    return inputs
+
+
+def _outcomes(inputs: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How many were read, and how many refused, both ways."""
+    ways = []
+    for few in (0, 1_000):
+        monkeypatch.setattr(reading, "FEW_RECORDS", few)
+        ways.append([_is_read(each) for each in inputs])
+    assert ways[0] == ways[1]
+    return ways[0].count(True), ways[0].count(False)
+
+
+def _is_read(data: bytes) -> bool:
+    try:
+        _, records = read_batch(memoryview(data), 0, 1 << 20)
+        if isinstance(records, ListRecords):
+            records.check()  # as whoever takes them in does
+    except LakelogError:
+        return False
+    return True
 
 
 def test_streams_of_frames():

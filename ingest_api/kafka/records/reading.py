@@ -40,7 +40,6 @@ FEW_RECORDS = 256
 FEW_BYTES = 128 * 1024
 # What is read from all records at once takes ten times what it comes to in the end, so not from more than these.
 CHUNK_RECORDS = 16 * 1024
-_NUMBERS = list(range(FEW_RECORDS))
 # The codec reads numbers without a look at where the batch ends, and looks after them: so far they may go.
 _PADDING = bytes(16)
 # A record takes 7 bytes at the least: its length, attributes, two deltas, two lengths and the number of headers.
@@ -309,7 +308,7 @@ def _as_lists(body: Body, envelope: Envelope, partition: int, limits: Limits) ->
     count = envelope.count
     batch = memoryview(b"".join((plain_header(envelope, len(body)), body, _PADDING)))
     records = list(DefaultRecordBatch(batch[: -len(_PADDING)]))
-    if [each.offset for each in records] != _NUMBERS[:count]:
+    if [each.offset for each in records] != list(range(count)):
         raise _wrong_numbers()
     # Most often nobody has a key or headers, and everybody has a time: that is seen without a look at each.
     values, keys, headers = (
