@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +63,9 @@ def produce(
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="A header for each line's record.")
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all to this one.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Send all to this one, whatever they say.")
+    ] = None,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -96,7 +99,7 @@ def _send_lines(client: LakelogClient, topic: str, records: Iterator[tuple[int, 
     with client.producer(topic, partition=partition) as producer:
         for number, record in records:
             try:
-                delivery = producer.send_record(record)
+                delivery = producer.send_record(record if partition is None else replace(record, partition=None))
             except LakelogError as error:
                 raise _refused(number, error.message) from None
             sent += 1
@@ -163,6 +166,8 @@ def _send_file(
             except LakelogError as error:
                 before = f"the first {counted(sent, 'row')} were sent" if sent else "nothing was sent"
                 raise failure(f"{error.message}; {before}") from None
+            if partition is not None and "partition" in records.column_names:
+                records = records.drop_columns("partition")
             sent += client.produce(topic, records, partition=partition).records
             progress.update(task, completed=sent)
     return sent

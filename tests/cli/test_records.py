@@ -181,6 +181,16 @@ def test_a_file_of_records_says_where_they_go(lakelog: Lakelog, tmp_path: Path) 
     assert {(record["partition"], record["value"]) for record in records} == {(1, "x"), (0, "y")}
 
 
+def test_an_option_sends_records_elsewhere_than_they_say(lakelog: Lakelog, tmp_path: Path) -> None:
+    path = tmp_path / "moved.csv"
+    write(pa.table({"value": ["x"], "partition": [0]}), path)
+    lakelog("topics", "create", "moved", "--partitions", "2")
+    lakelog("produce", "moved", "--file", str(path), "--partition", "1")
+    lakelog("produce", "moved", "--json-lines", "--partition", "1", stdin=b'{"value": "y", "partition": 0}')
+    records = rows(lakelog("consume", "moved", "--format", "json"))
+    assert [(record["partition"], record["value"]) for record in records] == [(1, "x"), (1, "y")]
+
+
 def test_a_row_that_cannot_be_sent_is_named(
     lakelog: Lakelog, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
