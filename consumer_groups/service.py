@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -53,6 +53,8 @@ from lakelog.errors import ErrorCode, LakelogError
 
 log = logging.getLogger(__name__)
 
+# So long may a gateway go on serving groups that another one has claimed.
+CHECK_CLAIM_MS = 1_000
 # A gateway that lost the groups to another one leaves them there for so long, whoever asks.
 TAKE_BACK_AFTER_MS = 10_000
 NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
@@ -74,10 +76,12 @@ class GroupService:
         self._started_ms = self._clock.now_ms() - int(self._clock.monotonic_ms())
         self._positions: dict[str, dict[str, dict[TopicPartition, int]]] = {}
         self._served_here: set[tuple[str, str]] = set()  # members of HTTP consumers that joined through this process
+        # Of the tables of topics: one that was deleted and made again under its name is another topic.
+        self._table_ids: dict[str, str] = {}
         self._tenure: Tenure | None = None
         self._beginning: asyncio.Task[Tenure] | None = None
         self._fenced_ms = float("-inf")
-        self._watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
         self._expired_ms = self._clock.monotonic_ms()
         self._closing = False
 
@@ -89,8 +93,8 @@ class GroupService:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing = True
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         if self._tenure is not None:
             await self._tenure.end(LakelogError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down"))
 
@@ -314,8 +318,11 @@ class GroupService:
             await self._look_at_topics(tenure)
             await self._drop_strangers(tenure)
             self._tenure = tenure
-            if self._watch is None:
-                self._watch = asyncio.ensure_future(self._keep_watch())
+            if not self._watches:
+                self._watches = [
+                    asyncio.ensure_future(self._keep_looking(self.sweep, self.settings.group_topics_refresh_ms)),
+                    asyncio.ensure_future(self._keep_looking(self._check_claim, CHECK_CLAIM_MS)),
+                ]
             return tenure
         finally:
             self._beginning = None
@@ -371,22 +378,27 @@ class GroupService:
         tenure = await self._coordinating()
         await tenure.membership.tick()
         await self._look_at_topics(tenure)
-        for topic, count in (await self._partition_counts(tenure.book.topics, max_age_ms=0)).items():
+        for topic, count in (await self._partition_counts(tenure, tenure.book.topics, max_age_ms=0)).items():
             if not count:
                 await _forget_topic(tenure, topic)
+        in_the_book = tenure.book.topics
+        self._table_ids = {topic: table_id for topic, table_id in self._table_ids.items() if topic in in_the_book}
         self._forget_the_gone(tenure)
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._expired_ms >= self.settings.offsets_retention_check_interval_ms:
             self._expired_ms = now_ms
             await self._expire(tenure)
 
-    async def _keep_watch(self) -> None:
+    async def _check_claim(self) -> None:
+        await (await self._coordinating()).check()
+
+    async def _keep_looking(self, look: Callable[[], Awaitable[None]], every_ms: int) -> None:
         while True:
-            await asyncio.sleep(self.settings.group_topics_refresh_ms / 1000)
+            await asyncio.sleep(every_ms / 1000)
             if not self.coordinates:
                 continue  # whoever needs groups will begin anew
             try:
-                await self.sweep()
+                await look()
             except LakelogError as error:
                 log.warning("a look after the groups was put off: %s", error)
             except Exception:
@@ -429,19 +441,26 @@ class GroupService:
         partition = topic.partition(key.partition)
         return Marks(partition.log_start_offset, partition.next_offset)
 
-    async def _partition_count(self, topic: str, max_age_ms: float | None = None) -> int:
-        """0 if there is no such topic. Raises if it can't be told."""
+    async def _partition_count(self, tenure: Tenure, topic: str, max_age_ms: float | None = None) -> int:
+        """0 if there is no such topic. Raises if it can't be told.
+
+        What was committed for a former topic of this name is forgotten.
+        """
         try:
-            return len((await self._broker.topics.get(topic, max_age_ms=max_age_ms)).state.partitions)
+            state = (await self._broker.topics.get(topic, max_age_ms=max_age_ms)).state
         except LakelogError as error:
             if error.code in NO_TOPIC:
                 return 0
             raise
+        former_id, self._table_ids[topic] = self._table_ids.get(topic, state.table_id), state.table_id
+        if former_id != state.table_id:
+            await _forget_topic(tenure, topic)
+        return len(state.partitions)
 
     async def _count_or_error(self, tenure: Tenure, topic: str) -> int | ErrorCode:
         """Of a topic that can't be read any more, what was read of it before may still be committed."""
         try:
-            return await self._partition_count(topic)
+            return await self._partition_count(tenure, topic)
         except LakelogError as error:
             return tenure.coordinator.topics.get(topic, error.code)
 
@@ -456,14 +475,14 @@ class GroupService:
         if any(each.pattern is not None for each in subscriptions):
             wanted.update(await self._broker.admin.list_topics())
             wanted.update(tenure.coordinator.topics)
-        await self._tell_topics(tenure, await self._partition_counts(wanted, max_age_ms))
+        await self._tell_topics(tenure, await self._partition_counts(tenure, wanted, max_age_ms))
 
-    async def _partition_counts(self, topics: Iterable[str], max_age_ms: float) -> dict[str, int]:
+    async def _partition_counts(self, tenure: Tenure, topics: Iterable[str], max_age_ms: float) -> dict[str, int]:
         """A topic that can't be read is left out, so that it stays what it was to the groups and stops none of them."""
         counts = {}
         for topic in sorted(topics):
             try:
-                counts[topic] = await self._partition_count(topic, max_age_ms)
+                counts[topic] = await self._partition_count(tenure, topic, max_age_ms)
             except LakelogError as error:
                 log.warning("the groups go on with what they know of topic %s: %s", topic, error)
         return counts

@@ -94,6 +94,15 @@ class Tenure:
         rows = [OffsetRow(group_id, topic, partition, None, -1, "", self._next_us()) for topic, partition in partitions]
         return self._offset_writes.put(rows)
 
+    async def check(self) -> None:
+        """End this if another process has claimed the tables, which otherwise only a write would tell."""
+        try:
+            await _unless_fenced(self._facts.check_claim())
+        except LakelogError as error:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                raise
+            self._stop(error)
+
     async def settle(self) -> None:
         """Wait until all is written and nothing looks after the tables."""
         await self._fact_writes.drain()
@@ -163,9 +172,9 @@ class Tenure:
             log.exception("upkeep of %s failed", ledger.name)
 
 
-async def _unless_fenced(write: Awaitable[None]) -> None:
+async def _unless_fenced(work: Awaitable[None]) -> None:
     try:
-        await write
+        await work
     except Fenced:
         raise LakelogError(
             ErrorCode.NOT_COORDINATOR, "another gateway coordinates the groups of this warehouse now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TypeAlias
@@ -50,6 +51,18 @@ async def test_a_service_coordinates_from_the_first_request_for_groups(open_grou
         await commit_simply(first, {KEPT_PLACE: 3})
     assert caught.value.code is ErrorCode.NOT_COORDINATOR
     assert not first.coordinates
+
+
+async def test_who_only_reads_hears_that_another_has_taken_the_groups_over(open_groups: OpenGroups) -> None:
+    first, second = await open_groups(), await open_groups()
+    member = await joined(first, KEPT)
+    news = first.next_news(GROUP, member.member_id)
+    await joined(second, KEPT)
+    await asyncio.wait_for(news, 30)
+    assert (first.coordinates, second.coordinates) == (False, True)
+    with pytest.raises(LakelogError) as caught:
+        await member.heartbeat()
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_look_at_lags_does_not_take_the_groups_over(open_groups: OpenGroups) -> None:

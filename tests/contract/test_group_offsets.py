@@ -167,6 +167,24 @@ async def test_a_topic_that_another_process_deleted_takes_its_offsets_too(
     assert await offsets_of(service) == {}
 
 
+@pytest.mark.parametrize("committed_since", [{}, {SECOND: 2}], ids=["nothing since", "a commit since"])
+async def test_a_topic_that_another_process_made_anew_has_no_offsets_of_its_former_self(
+    open_groups: OpenGroups, open_broker: OpenBroker, committed_since: dict[TopicPartition, int]
+) -> None:
+    service = await open_groups()
+    await commit_simply(service, {FIRST: 1})
+    stranger = open_broker()
+    await stranger.admin.delete_topic(TOPIC)
+    await stranger.admin.create_topic(TOPIC, 2)
+    if committed_since:
+        await service._broker.topics.get(TOPIC, max_age_ms=0)
+        await commit_simply(service, committed_since)
+        assert await offsets_of(service) == committed_since
+    for _ in range(2):
+        await service.sweep()
+        assert await offsets_of(service) == committed_since
+
+
 async def test_a_topic_is_deleted_before_anybody_asked_for_groups(open_groups: OpenGroups) -> None:
     await commit_simply(await open_groups(), {FIRST: 1})
     restarted = await open_groups()

@@ -104,6 +104,12 @@ class Ledger:
             self._epoch = epoch
             return
 
+    async def check_claim(self) -> None:
+        """Raises Fenced if another process has claimed the table since we did: who only reads hears of it by this."""
+        await self._follow()
+        if _epoch_of(self._log.state) != self._epoch:
+            raise Fenced(self.name)
+
     async def read(self) -> pa.Table:
         """All rows, in no order."""
         while True:
