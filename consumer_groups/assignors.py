@@ -88,14 +88,6 @@ def assign_cooperatively(subscribers: Sequence[Subscriber], partition_counts: Ma
     }
 
 
-ASSIGNORS: Mapping[str, Assignor] = {
-    "range": assign_range,
-    "roundrobin": assign_round_robin,
-    "sticky": assign_sticky,
-    "cooperative-sticky": assign_cooperatively,
-}
-
-
 def _frozen(given: Mapping[str, Iterable[TopicPartition]]) -> Assignment:
     return {member_id: tuple(partitions) for member_id, partitions in given.items()}
 

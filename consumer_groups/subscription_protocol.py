@@ -83,12 +83,6 @@ def encode_sticky_memory(owned: Iterable[TopicPartition], generation: int) -> by
     return _partitions(owned) + _INT32.pack(generation)
 
 
-def decode_sticky_memory(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    reader = _Reader(data)
-    owned = reader.partitions()
-    return owned, reader.int32() if reader.left else -1
-
-
 def _string(text: str | None) -> bytes:
     if text is None:
         return _INT16.pack(-1)

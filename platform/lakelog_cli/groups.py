@@ -57,7 +57,7 @@ def describe(
     title = f"{group}: {described.state}, {counted(len(described.members), 'member')}"
     if described.members:
         title += f", generation {described.generation}, {described.protocol}"
-    columns = ["topic", "partition", "committed", "current", "log start", "high watermark", "lag", "member"]
+    columns = ["topic", "partition", "committed", "current", "log start", "high watermark", "end", "lag", "member"]
     rows: list[list[Any]] = [
         [
             each.topic,
@@ -66,6 +66,7 @@ def describe(
             each.current,
             each.log_start_offset,
             each.high_watermark,
+            each.end_offset,
             each.lag,
             each.member_id or None,
         ]

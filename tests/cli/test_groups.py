@@ -23,7 +23,7 @@ def test_a_group_from_its_first_offset_to_its_end(lakelog: Lakelog, refused: Ref
     shown = lakelog("groups", "describe", "followers", "--members")
     assert "followers: Empty, 0 members" in shown
     row = next(line.split() for line in shown.splitlines() if line.startswith("reset "))
-    assert row == ["reset", "0", "1", "1", "0", "3", "2", "–"]
+    assert row == ["reset", "0", "1", "1", "0", "3", "3", "2", "–"]
     (lag,) = json.loads(lakelog("groups", "describe", "followers", "--json"))["partitions"]
     assert (lag["committed"], lag["end_offset"], lag["lag"]) == (1, 3, 2)
     for option, after in (("--shift-by=1", 2), ("--to-latest", 3), ("--to-earliest", 0), ("--by-duration=1h", 0)):

@@ -12,7 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_groups.assignors import ASSIGNORS, Assignment, Subscriber, TopicPartition
+from consumer_groups.assignors import (
+    Assignment,
+    Assignor,
+    Subscriber,
+    TopicPartition,
+    assign_cooperatively,
+    assign_range,
+    assign_round_robin,
+    assign_sticky,
+)
+
+# By Kafka's names.
+ASSIGNORS: Mapping[str, Assignor] = {
+    "range": assign_range,
+    "roundrobin": assign_round_robin,
+    "sticky": assign_sticky,
+    "cooperative-sticky": assign_cooperatively,
+}
 
 # Written by KafkaAssignments.java, beside it, from Kafka 4.3.1.
 RECORDED = [
