@@ -1,13 +1,12 @@
 // Small parts that the views share.
 
-import { ApiError } from "./api.js";
 import { h } from "./dom.js";
 import { effect, scope, signal } from "./reactive.js";
 
 /** What went wrong, as the API says it. */
 export function errorNote(error) {
     if (!error) return null;
-    const label = error instanceof ApiError ? error.label : "Fault in this page";
+    const label = error.label ?? "Fault in this page";
     return h("div.note.bad", { role: "alert" }, h("strong", label), h("span", error.message));
 }
 

@@ -24,29 +24,29 @@ export async function* forward(topic, { marks, partition, offset, timestamp }, a
 /**
  * Pages from the end back, the newest first. `window` is how many offsets of each partition the first one takes up.
  * Whoever asks for the next says how many records of the last were of use: where they were few, in a compacted topic or
- * under a filter, twice as many offsets are next. A page that takes more than one reply is empty but for the last.
+ * under a filter, twice as many offsets are next. A page that takes several replies is empty but for the last of them.
  */
 export async function* backward(topic, { marks, partition, window: least }, abort) {
     const floor = new Map(marks.map((each) => [each.partition, each.log_start_offset]));
     let ends = new Map(marks.map((each) => [each.partition, each.high_watermark]));
     let window = least;
     while ([...ends].some(([each, end]) => end > floor.get(each))) {
-        const starts = mapped(ends, (end, each) => Math.max(floor.get(each), end - window));
+        const starts = new Map([...ends].map(([each, end]) => [each, Math.max(floor.get(each), end - window)]));
+        const belowEnds = (positions) => new Map([...positions].filter(([each, at]) => at < ends.get(each)));
         const page = [];
-        let positions = starts;
-        const isRead = (at, each) => !(at < ends.get(each));
-        const isWhole = () => [...positions].every(([each, at]) => isRead(at, each));
-        while (!isWhole()) {
-            // Of a partition that is read nothing more may come: it would take the room of the others.
-            const asked = mapped(positions, (at, each) => (isRead(at, each) ? "latest" : at));
-            const reply = await api.records(topic, { positions: asked, partition, maxBytes: PAGE_BYTES, abort });
-            positions = reply.next;
-            page.push(...reply.records.filter((each) => each.offset < ends.get(each.partition)).map(readable));
-            if (isWhole()) break;
-            yield [];
-            if (window > least) break; // denser than where it grew
+        let unread = belowEnds(starts);
+        while (unread.size) {
+            // More of a partition that is read would take the room of the others.
+            const positions = new Map([...starts.keys()].map((each) => [each, unread.get(each) ?? "latest"]));
+            const { records, next } = await api.records(topic, { positions, partition, maxBytes: PAGE_BYTES, abort });
+            page.push(...records.filter((each) => each.offset < ends.get(each.partition)).map(readable));
+            const left = belowEnds(new Map([...unread.keys()].map((each) => [each, next.get(each)])));
+            const tooWide = left.size === unread.size && window > least;
+            unread = left;
+            if (unread.size) yield [];
+            if (tooWide) break; // records are denser here than where it grew
         }
-        if (!isWhole()) {
+        if (unread.size) {
             window = Math.max(least, Math.floor(window / 2));
             continue;
         }
@@ -72,7 +72,5 @@ export function readable(record) {
         headers: (record.headers ?? []).map((each) => ({ key: each.key, value: bytesOf(each.value) })),
     };
 }
-
-const mapped = (positions, change) => new Map([...positions].map(([each, at]) => [each, change(at, each)]));
 
 const same = (a, b) => [...b].every(([partition, offset]) => a.get(partition) === offset);

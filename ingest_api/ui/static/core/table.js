@@ -43,16 +43,16 @@ export function table({ label, columns, rows, key, sort, empty, choose, chosen }
 
     function draw() {
         range = visible(body, sorted.length);
-        const focused = body.contains(document.activeElement) && document.activeElement.closest("tr")?.dataset.key;
+        const active = document.activeElement;
+        const held = body.contains(active) && active.closest("tr");
+        const place = held && controls(held).indexOf(active);
         const drawn = sorted.slice(...range).map((row, index) => line(row, range[0] + index));
         top.style.height = `${range[0] * ROW_PIXELS}px`;
         bottom.style.height = `${(sorted.length - range[1]) * ROW_PIXELS}px`;
         body.replaceChildren(top, ...drawn, bottom);
-        if (focused)
-            drawn
-                .find((each) => each.dataset.key === focused)
-                ?.querySelector("a, button")
-                ?.focus();
+        const again = held && drawn.find((each) => each.dataset.key === held.dataset.key);
+        // Where it has been scrolled away it is not to draw the page back.
+        if (again) controls(again)[place]?.focus({ preventScroll: true });
     }
 
     function line(row, index) {
@@ -139,9 +139,12 @@ function visible(body, total) {
     return [Math.min(first, total), Math.max(0, Math.min(last, total))];
 }
 
+const controls = (row) => [...row.querySelectorAll("a, button")];
+
 function stepThroughRows(event) {
     const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    const other = step && event.target.closest("tr")?.[step]?.querySelector("a, button");
+    const row = step && event.target.closest("tr")?.[step];
+    const [other] = row ? controls(row) : [];
     if (other) {
         event.preventDefault();
         other.focus();

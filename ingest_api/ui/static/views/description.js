@@ -5,7 +5,7 @@ import { h } from "../core/dom.js";
 import { plural } from "../core/format.js";
 import { load } from "../core/load.js";
 import { empty, loadError, titled } from "../core/parts.js";
-import { signal } from "../core/reactive.js";
+import { derived, signal } from "../core/reactive.js";
 
 const REFRESH_MS = 600_000;
 const METHODS = ["get", "post", "put", "patch", "delete"];
@@ -13,10 +13,11 @@ const METHODS = ["get", "post", "put", "patch", "delete"];
 export function descriptionView() {
     titled("API");
     const loaded = load(api.description, REFRESH_MS);
+    const described = derived(loaded.data); // another only after an upgrade: what is open stays open
     const search = signal("");
     const found = () => {
         const wanted = search().toLowerCase();
-        const all = loaded.data() ? operations(loaded.data()) : [];
+        const all = described() ? operations(described()) : [];
         return all.filter((each) => `${each.method} ${each.path} ${each.summary}`.toLowerCase().includes(wanted));
     };
     return h(
@@ -30,11 +31,11 @@ export function descriptionView() {
                 "aria-label": "Search the API",
                 oninput: (event) => search.set(event.target.value),
             }),
-            h("span.muted", () => (loaded.data() ? plural(found().length, "operation") : "")),
+            h("span.muted", () => (described() ? plural(found().length, "operation") : "")),
         ),
         loadError(loaded),
         () =>
-            loaded.data() && !found().length
+            described() && !found().length
                 ? empty("No operation fits", "Search by a part of a path, a method or what it does.")
                 : byTag(found()).map(([tag, some]) =>
                       h("section", h("h2", tag), h("div.operations", some.map(operation))),

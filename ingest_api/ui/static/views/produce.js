@@ -77,7 +77,7 @@ function checkedJson(label, text) {
         JSON.parse(text);
         return text;
     } catch (error) {
-        throw new SyntaxError(`${label} is not JSON: ${error.message}`);
+        throw Object.assign(new SyntaxError(`${label} is not JSON: ${error.message}`), { label: "Not sent" });
     }
 }
 
