@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
 from lakelog.client import AsyncLakelogClient, Polled, RequestFailed
+from lakelog.client.consumer import AsyncConsumer
 from lakelog_cli.local_gateway import LocalGateway
 from tests.gateway_process import PATIENCE_S, gateway
 
@@ -32,6 +35,35 @@ RUN_TIMEOUT_S = 180
 LOOK_EVERY_S = 0.05
 
 
+class Claims:
+    """What each consumer reads by its own account. It stands until the consumer asks for something that may take it
+    away, and no longer than its session or the gateway lives.
+    """
+
+    def __init__(self) -> None:
+        self._stand: dict[object, tuple[float, int, list[tuple[str, int]]]] = {}
+        self._deaths = 0
+
+    def withdraw(self, consumer: object) -> None:
+        self._stand.pop(consumer, None)
+
+    def the_gateway_dies(self) -> None:
+        self._deaths += 1
+
+    async def ask(self, consumer: AsyncConsumer) -> None:
+        self.withdraw(consumer)
+        asked_s, deaths = time.monotonic(), self._deaths
+        self._stand[consumer] = asked_s + SESSION_S, deaths, await consumer.assignment()
+        now_s = time.monotonic()
+        owned = Counter(
+            partition
+            for until_s, deaths, partitions in self._stand.values()
+            if now_s < until_s and deaths == self._deaths
+            for partition in partitions
+        )
+        assert max(owned.values(), default=1) == 1, owned
+
+
 class Run:
     """What was sent, and what the group made of it."""
 
@@ -41,6 +73,7 @@ class Run:
         self._sent = 0
         self._all_sent = asyncio.Event()
         self.done: Counter[int] = Counter()
+        self.claims = Claims()
         self.over = asyncio.Event()
         self.half = asyncio.Event()
 
@@ -64,9 +97,14 @@ class Run:
             for _ in range(chance.randint(1, 12)):
                 if self.over.is_set():
                     break
+                self.claims.withdraw(consumer)
                 polled = await consumer.poll(chance.choice([0, 50, 200]))
+                with suppress(RequestFailed):  # its gateway died
+                    await self.claims.ask(consumer)
+                # While it commits the others ask, too.
                 if not await self._work(consumer.commit, polled):
                     break  # it lost its place
+            self.claims.withdraw(consumer)
             if chance.random() < 0.7:
                 await consumer.close()
 
@@ -97,21 +135,10 @@ class Run:
                 await asyncio.sleep(LOOK_EVERY_S)
         self.over.set()
 
-    async def look_for_two_owners(self) -> None:
-        async with httpx.AsyncClient(base_url=self._client.url, timeout=PATIENCE_S) as http:
-            while not self.over.is_set():
-                await asyncio.sleep(LOOK_EVERY_S)
-                try:
-                    reply = await http.get(f"/admin/groups/{GROUP}")
-                except httpx.TransportError:
-                    continue  # it was killed
-                members = reply.json()["members"] if reply.status_code == 200 else []
-                owned = Counter((each["topic"], each["partition"]) for one in members for each in one["assignment"])
-                assert max(owned.values(), default=1) == 1, owned
-
 
 async def _restart(server: LocalGateway, run: Run) -> None:
     await run.half.wait()
+    run.claims.the_gateway_dies()
     server.kill()
     await asyncio.to_thread(server.start)
 
@@ -124,7 +151,6 @@ async def test_consumers_come_and_go(tmp_path: Path, commit_first: bool) -> None
             run = Run(client, commit_first=commit_first)
             async with asyncio.timeout(RUN_TIMEOUT_S), asyncio.TaskGroup() as tasks:
                 tasks.create_task(run.finish())
-                tasks.create_task(run.look_for_two_owners())
                 tasks.create_task(_restart(server, run))
                 for number in range(PRODUCERS):
                     tasks.create_task(run.produce(number))
