@@ -209,7 +209,11 @@ async def test_a_waiting_fetch_reads_again_only_where_something_came(broker: Bro
 
     path = FetchPath(broker.topics, Counting())
     requests = [FetchFrom("orders", partition, 0) for partition in range(3)]
-    limits: dict[str, Any] = {"min_bytes": 6 * RECORD_BYTES, "max_bytes": int(6.5 * RECORD_BYTES), "max_wait_ms": LONG_MS}
+    limits: dict[str, Any] = {
+        "min_bytes": 6 * RECORD_BYTES,
+        "max_bytes": int(6.5 * RECORD_BYTES),
+        "max_wait_ms": LONG_MS,
+    }
     waiting = asyncio.create_task(path.fetch(requests, **limits))
     async with asyncio.timeout(PATIENCE_S):
         await read_once.wait()
