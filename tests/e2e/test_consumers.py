@@ -37,7 +37,7 @@ LOOK_EVERY_S = 0.05
 
 class Claims:
     """What each consumer reads by its own account. It stands until the consumer asks for something that may take it
-    away, and no longer than its session or the gateway lives.
+    away, and no longer than its session or the gateway lives. So that of one who falls silent stands while others come.
     """
 
     def __init__(self) -> None:
@@ -101,11 +101,11 @@ class Run:
                 polled = await consumer.poll(chance.choice([0, 50, 200]))
                 with suppress(RequestFailed):  # its gateway died
                     await self.claims.ask(consumer)
-                # While it commits the others ask, too.
                 if not await self._work(consumer.commit, polled):
+                    self.claims.withdraw(consumer)
                     break  # it lost its place
-            self.claims.withdraw(consumer)
             if chance.random() < 0.7:
+                self.claims.withdraw(consumer)
                 await consumer.close()
 
     async def _work(self, commit: Callable[[], Awaitable[None]], polled: Polled) -> bool:
