@@ -1,4 +1,4 @@
-"""The listener: who is connected, how many there may be, and who has been silent for too long."""
+"""The listener: who is connected, how many there may be, and who was silent, or slow, for too long."""
 
 from __future__ import annotations
 

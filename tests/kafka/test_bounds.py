@@ -84,7 +84,7 @@ async def test_a_request_that_finds_no_room_ends_the_connection(open_listener: O
 
 async def test_a_request_has_its_time_however_it_trickles(open_listener: OpenListener, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listener, "SWEEP_SECONDS", 0.01)
-    async with open_listener(body_timeout_ms="50") as listening, listening.client() as client:
+    async with open_listener(body_timeout_ms="300") as listening, listening.client() as client:
         await announce(client, 50_000_000, b"abc")
         with suppress(ConnectionError):
             async with asyncio.timeout(PATIENCE_S):
