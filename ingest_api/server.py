@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 
 import uvicorn
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 
 from ingest_api.app import create_app, front_of
 from ingest_api.gateway import Gateway
+from ingest_api.heads import BoundedHeads
 from ingest_api.settings import NO_LISTENER, LoadedSettings, split_address
 from lakelog.client import DEFAULT_URL
 from lakelog.delta.store import open_store
@@ -25,11 +27,14 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0", "::")
 
 
 class GatewayServer(uvicorn.Server):
-    """Lets streams and long polls know when the process is told to stop: without that they would hold it up."""
+    """Greets once it serves, and can be stopped. Lets streams and long polls know when the process is told to stop:
+    without that they would hold it up.
+    """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, greeting: str) -> None:
         super().__init__(config)
         self._app = app
+        self._greeting = greeting
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         gateway = getattr(self._app.state, "gateway", None)
@@ -45,14 +50,21 @@ class GatewayServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(self._greeting, flush=True)
 
-def serve(settings: LoadedSettings, *, command: str = "lakelog") -> None:
+
+def serve(
+    settings: LoadedSettings, *, beside: AbstractContextManager[None] | None = None, command: str = "lakelog"
+) -> None:
     """Run until told to stop. Raises LakelogError if the address can't be had or the warehouse can't be opened.
 
-    `command` is how whoever is greeted can call the command line.
+    `beside` is entered once that is known, for as long as the gateway serves. `command` is how whoever is greeted can
+    call the command line.
     """
     _log_to_stderr(settings)
-    # What can't be opened is said now, and not by a process that has greeted already.
     open_store(settings.gateway.warehouse, settings.storage, fsync=settings.log.fsync)
     host, port = split_address(settings.gateway.http)
     listener = _listen(host, port, "--http")
@@ -64,7 +76,7 @@ def serve(settings: LoadedSettings, *, command: str = "lakelog") -> None:
     config = uvicorn.Config(
         front_of(app, settings),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
+        http=BoundedHeads,
         ws="none",
         access_log=False,
         log_config=None,
@@ -73,8 +85,9 @@ def serve(settings: LoadedSettings, *, command: str = "lakelog") -> None:
         timeout_graceful_shutdown=max(1, settings.gateway.stop_timeout_ms // 1000),
     )
     # The port that was given may be 0, for any that is free.
-    print(_greeting(host, listener.getsockname()[1], kafka, settings.gateway.warehouse, command), flush=True)
-    GatewayServer(config, app).run([listener])
+    greeting = _greeting(host, listener.getsockname()[1], kafka, settings.gateway.warehouse, command)
+    with beside or nullcontext():
+        GatewayServer(config, app, greeting).run([listener])
 
 
 def _listen(host: str, port: int, flag: str) -> socket.socket:
