@@ -9,7 +9,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,8 +90,7 @@ def serve(
     settings = _load(flags, config)
     cleaning = _scheduler(settings, maintenance_every_seconds, maintenance_io_bytes_per_second)
     try:
-        with nullcontext() if no_maintenance else cleaning:
-            serve_until_stopped(settings, command=own_command())
+        serve_until_stopped(settings, beside=None if no_maintenance else cleaning, command=own_command())
     except LakelogError as error:
         raise failure(error.message) from None
 
