@@ -90,7 +90,7 @@ async def groups(request: Request) -> Response:
 
 
 @router.get(
-    "/groups/{group}/lag-history",
+    "/groups/{group:path}/lag-history",
     summary="How far behind a group was lately",
     response_class=Response,
     responses=answered(schemas.LAG_HISTORY, JSON),

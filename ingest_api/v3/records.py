@@ -29,6 +29,7 @@ from ingest_api.v3.errors import INVALID_PAYLOAD
 from ingest_api.v3.records_in import NewRecord, read_entry, read_record, split_batch
 from ingest_api.v3.topics import AT_TOPIC
 from lakelog.errors import LakelogError
+from lakelog.flow import Share
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import ListRecords
 from lakelog.produce import Acks
@@ -72,12 +73,11 @@ def _require_json(request: Request) -> None:
 
 async def _arriving(request: Request, gateway: Gateway) -> AsyncGenerator[list[bytes]]:
     """Groups of records as they arrive, until the sender ends the request or the gateway stops."""
-    split, room, held = ConcatenatedJson(gateway.settings.body_bytes_max), gateway.bodies.room, 0
+    split, share = ConcatenatedJson(gateway.settings.body_bytes_max), Share(gateway.bodies.room)
     try:
         async with aclosing(_pieces(request)) as pieces:
             while (piece := await gateway.unless_stopping(anext(pieces, b""))) is not None:
-                room.claim(len(piece))
-                held += len(piece)
+                await share.take(len(piece))
                 if piece:
                     yield split.feed(piece)
                 else:
@@ -86,10 +86,9 @@ async def _arriving(request: Request, gateway: Gateway) -> AsyncGenerator[list[b
                     raise split.fault
                 if not piece:
                     return
-                room.leave(held - split.pending_bytes)
-                held = split.pending_bytes
+                share.keep(split.pending_bytes)
     finally:
-        room.leave(held)
+        share.keep(0)
 
 
 async def _pieces(request: Request) -> AsyncGenerator[bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ingest_api.encoding.utf8 import is_utf8
 from ingest_api.errors import HttpError
 from ingest_api.positions import INT32_MAX
 from ingest_api.v3.errors import INVALID_BATCH, UNKNOWN_TOPIC_OR_PARTITION
@@ -156,6 +157,8 @@ def _written(data: _Data | None, part: str) -> Written | None:
     if raw == b"null":
         return Written(data.type, None)
     if data.type == "JSON":
+        if not is_utf8(raw):
+            raise HttpError(400, f"{part}.data is not JSON: it is not UTF-8")
         return Written("JSON", raw)
     try:
         text = msgspec.json.decode(raw, type=str)

@@ -143,17 +143,22 @@ class FetchPath:
                     change.cancel()
 
     async def wait_past(self, places: Sequence[FetchFrom], max_wait_ms: float) -> bool:
-        """Wait until one of the partitions goes on past the offset that is named of it; whether one did in time.
+        """Wait until one of the partitions goes on past the offset that is named of it, or its topic goes; whether
+        there is anything to read or to be told in time.
 
-        Reads no records. A place that is not there (any more) is waited for like one without records.
+        Reads no records. A place that is not there from the start is waited for like one without records.
         """
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        there: set[str] = set()
         while True:
             topics = await self._topics_of(places, self._settings.follow_interval_ms)
             changes = [topic.next_change() for topic in topics.values()]
             try:
-                if any(each.topic in topics and _is_past(topics[each.topic], each) for each in places):
+                if there - topics.keys() or any(
+                    each.topic in topics and _is_past(topics[each.topic], each) for each in places
+                ):
                     return True
+                there.update(topics)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if left_ms <= 0:
                     return False

@@ -238,6 +238,20 @@ async def test_what_was_read_before_its_topic_went_is_not_given_out(broker: Brok
     assert reply.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_who_waits_without_reading_is_told_of_records_and_that_a_topic_went(broker: Broker) -> None:
+    await append(broker, "orders", records(["a"]))
+    places = [FetchFrom("orders", 0, 1), FetchFrom("never there", 0, 0)]
+    assert not await broker.fetch_path.wait_past(places, 0)
+    for happens in (append(broker, "orders", records(["b"])), broker.admin.delete_topic("orders")):
+        waiting = asyncio.create_task(broker.fetch_path.wait_past(places, LONG_MS))
+        await broker.fetch_path.wait_past(places, 0)
+        await happens
+        async with asyncio.timeout(PATIENCE_S):
+            assert await waiting
+        places[0] = FetchFrom("orders", 0, 2)
+    assert not await broker.fetch_path.wait_past(places, 0)
+
+
 async def test_a_fetch_that_is_full_does_not_wait_for_bytes_that_it_could_not_take(reader: Broker) -> None:
     reply = await fetch_one(reader, "orders", min_bytes=10**6, max_bytes=350, max_wait_ms=LONG_MS)
     assert offsets(reply) == [0, 1, 2]

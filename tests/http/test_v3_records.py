@@ -85,6 +85,15 @@ async def test_a_bad_record_is_refused_alone(served: Served) -> None:
     assert [each[2] for each in await stored(served, "orders")] == [b"1", b"9"]
 
 
+async def test_json_that_is_not_utf_8_is_refused_alone(served: Served) -> None:
+    await create(served, "orders", 1)
+    bad = b'{"key": {"type": "JSON", "data": "\xff"}, "value": {"type": "JSON", "data": 1}}'
+    reports = await reports_of(served, bad + json.dumps(value(2)).encode())
+    assert [each["error_code"] for each in reports] == [400, 200]
+    assert "key.data" in reports[0]["message"]
+    assert [each[2] for each in await stored(served, "orders")] == [b"2"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code", "words"),
     [
