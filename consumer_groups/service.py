@@ -76,8 +76,6 @@ class GroupService:
         self._started_ms = self._clock.now_ms() - int(self._clock.monotonic_ms())
         self._positions: dict[str, dict[str, dict[TopicPartition, int]]] = {}
         self._served_here: set[tuple[str, str]] = set()  # members of HTTP consumers that joined through this process
-        # Of the tables of topics: one that was deleted and made again under its name is another topic.
-        self._table_ids: dict[str, str] = {}
         self._tenure: Tenure | None = None
         self._beginning: asyncio.Task[Tenure] | None = None
         self._fenced_ms = float("-inf")
@@ -234,6 +232,9 @@ class GroupService:
             keys = list(tenure.book.of(group_id))
         else:
             keys = [key for name, numbers in topics.items() for key in await self._partitions_of(name, numbers)]
+        for topic in sorted({key.topic for key in keys}):
+            # What is left of a former topic of this name goes before, and not after.
+            await self._partition_count(tenure, topic, max_age_ms=0)
         changes = [await self._change_for(tenure, group_id, target, key) for key in sorted(keys)]
         if dry_run:
             return changes
@@ -382,7 +383,7 @@ class GroupService:
             if not count:
                 await _forget_topic(tenure, topic)
         in_the_book = tenure.book.topics
-        self._table_ids = {topic: table_id for topic, table_id in self._table_ids.items() if topic in in_the_book}
+        tenure.table_ids = {topic: table_id for topic, table_id in tenure.table_ids.items() if topic in in_the_book}
         self._forget_the_gone(tenure)
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._expired_ms >= self.settings.offsets_retention_check_interval_ms:
@@ -452,7 +453,7 @@ class GroupService:
             if error.code in NO_TOPIC:
                 return 0
             raise
-        former_id, self._table_ids[topic] = self._table_ids.get(topic, state.table_id), state.table_id
+        former_id, tenure.table_ids[topic] = tenure.table_ids.get(topic, state.table_id), state.table_id
         if former_id != state.table_id:
             await _forget_topic(tenure, topic)
         return len(state.partitions)
@@ -524,6 +525,7 @@ def _require(tenure: Tenure, group_id: str) -> GroupDescription:
 
 
 async def _forget_topic(tenure: Tenure, topic: str) -> None:
-    for group_id in list(tenure.book.groups):
-        keys = [key for key in tenure.book.of(group_id) if key.topic == topic]
-        await asyncio.shield(tenure.forget(group_id, keys))
+    # All at once: what is committed from now on is of the new topic of this name, and stands.
+    gone = {group: [key for key in tenure.book.of(group) if key.topic == topic] for group in tenure.book.groups}
+    written = [tenure.forget(group, keys) for group, keys in gone.items() if keys]
+    await asyncio.shield(asyncio.gather(*written))

@@ -49,6 +49,9 @@ class Tenure:
 
     def __init__(self, broker: Broker, settings: GroupSettings, now_ms: Callable[[], int]) -> None:
         self.book = OffsetBook()
+        # By the names of topics: one that was deleted and made again meanwhile is another topic. What happened before
+        # this began is not known, and what the book says then is believed.
+        self.table_ids: dict[str, str] = {}
         self.ended: LakelogError | None = None
         self._settings = settings
         self._now_ms = now_ms

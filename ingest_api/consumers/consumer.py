@@ -63,7 +63,8 @@ class Consumer:
         self._last_poll: tuple[int, dict[TopicPartition, tuple[int, int]]] | None = None
         self._committed_at_ms = broker.clock.monotonic_ms()
         self._turn = asyncio.Lock()
-        self._orders = asyncio.Event()  # of its client, for those who wait; each gets a new one
+        # What its client does, for those who wait; each time there is a new one.
+        self._orders, self._commits = asyncio.Event(), asyncio.Event()
         self._ended = asyncio.Event()
 
     @property
@@ -177,7 +178,7 @@ class Consumer:
                 except BaseException:
                     _cancel(news)
                     raise
-            if await unless_over(self._changed(news, orders, replies, min(left_ms, self._beat_ms))) is None:
+            if await unless_over(self._changed(news, [orders], replies, min(left_ms, self._beat_ms))) is None:
                 return await write([])
 
     async def rest(self, until: Callable[[], bool], timeout_ms: int) -> Literal[True]:
@@ -185,7 +186,7 @@ class Consumer:
         deadline_ms = self._broker.clock.monotonic_ms() + timeout_ms
         while True:
             async with self._in_turn():
-                news, orders = self._member.next_news(), self._orders
+                news, events = self._member.next_news(), [self._orders, self._commits]
                 try:
                     await self._beat()
                 except BaseException:
@@ -195,13 +196,17 @@ class Consumer:
                 if left_ms <= 0 or until():
                     _cancel(news)
                     return True
-            await self._changed(news, orders, (), min(left_ms, self._beat_ms))
+            await self._changed(news, events, (), min(left_ms, self._beat_ms))
 
     async def _changed(
-        self, news: asyncio.Future[None] | None, orders: asyncio.Event, replies: Sequence[Fetched], wait_ms: float
+        self,
+        news: asyncio.Future[None] | None,
+        events: Sequence[asyncio.Event],
+        replies: Sequence[Fetched],
+        wait_ms: float,
     ) -> Literal[True]:
-        """Wait for records behind these, for news of the group, for other orders, or for the consumer's end."""
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._ended, orders)]
+        """Wait for records behind these, for news of the group, for one of the events, or for the consumer's end."""
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._ended, *events)]
         if news is not None:
             waits.append(news)
         if replies:
@@ -337,7 +342,8 @@ class Consumer:
                 self._acknowledged[key] = offset
                 self._arrived.pop(key, None)
                 self._on_the_way.discard(key)
-            self._tell_who_waits()
+            self._commits.set()
+            self._commits = asyncio.Event()
 
     async def committed(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[int, str]]:
         return await self._member.committed(self._readable if partitions is None else partitions)

@@ -162,6 +162,8 @@ class Connection(asyncio.Protocol):
         arrived, missing = self._frames.arrived_bytes, 0
         if arrived > self._share.bytes:
             missing = min(2 * arrived, max(arrived, self._frames.under_way_bytes)) - self._share.bytes
+        if not missing:
+            return
         held = self._waiting_bytes + self._handled_bytes + arrived
         if held + missing <= SMALL_BYTES or missing < self._gateway.bodies.room.free:
             self._share.claim(missing)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
-import pyarrow as pa
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ingest_api import media
 from ingest_api.encoding.records_out import arrow_stream, json_list
-from ingest_api.errors import HttpError
 from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.positions import INT32_MAX, INT64_MAX, format_positions, parse_offset, parse_positions, resolve
 from ingest_api.replies import Held
 from ingest_api.routes.schemas import FETCHED
-from lakelog.fetch import Fetched, FetchFrom, enough
-
-# The head of a reply says three numbers of each partition, and clients take so much of a head and no more.
-PARTITIONS_MAX = 1000
+from lakelog.fetch import Fetched, FetchFrom, enough, joined
 
 TopicName = Annotated[str, Path(description="The topic's name")]
 PartitionNumber = Annotated[int, Path(description="The partition's number", ge=0, le=INT32_MAX)]
@@ -90,7 +85,7 @@ async def fetch_topic(
 ) -> Response:
     gateway = gateway_of(request)
     kind = media.negotiate(request.headers.get("accept", ""), tuple(media.RECORDS_OUT))
-    starts = await topic_positions(gateway, topic, positions, offset, timestamp, PARTITIONS_MAX)
+    starts = await topic_positions(gateway, topic, positions, offset, timestamp)
     return await _answer(request, topic, starts, Wanted(max_bytes, min_bytes, timeout), kind, _topic_headers)
 
 
@@ -112,26 +107,12 @@ def _topic_headers(replies: Sequence[Fetched]) -> dict[str, str]:
 
 
 async def topic_positions(
-    gateway: Gateway,
-    topic: str,
-    positions: str,
-    offset: str,
-    timestamp: int | None,
-    partitions_max: int | None = None,
+    gateway: Gateway, topic: str, positions: str, offset: str, timestamp: int | None
 ) -> dict[int, int]:
-    """Where to begin in every partition of a topic; of one that has more than may be, in those that are named."""
+    """Where to begin in every partition of a topic."""
     named = parse_positions(positions)
     other = parse_offset(offset)
     count = len((await gateway.broker.topics.get(topic)).state.partitions)
-    partitions = {*range(count), *named}
-    if partitions_max is not None and len(partitions) > partitions_max:
-        if not 0 < len(named) <= partitions_max:
-            raise HttpError(
-                422,
-                f"topic {topic!r} has {count} partitions, and one fetch reads {partitions_max} at the most: name those "
-                "that it is to read in positions",
-            )
-        partitions = {*named}
     return {
         partition: await resolve(
             gateway.broker,
@@ -140,7 +121,7 @@ async def topic_positions(
             named.get(partition, other),
             None if partition in named else timestamp,
         )
-        for partition in sorted(partitions)
+        for partition in sorted({*range(count), *named})
     }
 
 
@@ -186,7 +167,7 @@ async def _fetch(
         # The first record of a fetch comes whatever its size, but this one would not be the first.
         if size and size + _size(more) > limit:
             return replies
-        replies = [_joined(*pair) for pair in zip(replies, more, strict=True)]
+        replies = joined(replies, more)
 
 
 async def _read(gateway: Gateway, topic: str, positions: Mapping[int, int], limit: int) -> list[Fetched]:
@@ -204,11 +185,6 @@ async def _read(gateway: Gateway, topic: str, positions: Mapping[int, int], limi
 
 def _size(replies: Sequence[Fetched]) -> int:
     return sum(reply.size_bytes for reply in replies)
-
-
-def _joined(first: Fetched, then: Fetched) -> Fetched:
-    rows = pa.concat_tables((first.rows, then.rows))
-    return replace(then, rows=rows, size_bytes=first.size_bytes + then.size_bytes)
 
 
 async def _body(gateway: Gateway, replies: Sequence[Fetched], kind: str) -> bytes | memoryview:

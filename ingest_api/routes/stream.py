@@ -6,8 +6,8 @@ the stream between two records, and each event's id is the place to go on from.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -143,7 +143,7 @@ class Follower:
                         self._positions[chunk.partition] = chunk.next_offset
                 if not any(map(_has_rows, fetched)):
                     self._step_over(fetched)
-                    if await gateway.unless_stopping(self._more()) is False:
+                    while await gateway.unless_stopping(self._more()) is False:
                         yield idle
         except LakelogError as error:
             yield refusal(as_http(error))
@@ -152,10 +152,7 @@ class Follower:
 
     async def _fetch(self) -> list[Fetched]:
         """What there is now."""
-        topic = await self._gateway.broker.topics.get(self._topic)
-        if self._every:
-            for partition in range(len(topic.state.partitions)):
-                self._positions.setdefault(partition, 0)
+        await self._take_in_partitions()
         # Each partition is the first in its turn, so that a busy one does not keep the others waiting.
         order = sorted(self._positions)
         self._turn += 1
@@ -169,10 +166,17 @@ class Follower:
                 raise reply.error
         return replies
 
-    def _more(self) -> Coroutine[Any, Any, bool]:
+    async def _take_in_partitions(self) -> None:
+        topic = await self._gateway.broker.topics.get(self._topic)
+        if self._every:
+            for partition in range(len(topic.state.partitions)):
+                self._positions.setdefault(partition, 0)
+
+    async def _more(self) -> bool:
         """Wait for records, and no longer than for a sign of life; whether there are some."""
+        await self._take_in_partitions()
         places = [FetchFrom(self._topic, partition, offset) for partition, offset in self._positions.items()]
-        return self._gateway.broker.fetch_path.wait_past(places, self._gateway.settings.heartbeat_ms)
+        return await self._gateway.broker.fetch_path.wait_past(places, self._gateway.settings.heartbeat_ms)
 
     def _step_over(self, replies: list[Fetched]) -> None:
         for reply in replies:

@@ -18,8 +18,9 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 MIB = 1024 * 1024
 
-# Every partition costs state in memory and a file per commit, so their number has an end.
-PARTITIONS_MAX = 10_000
+# Every partition costs state in memory and a file per commit, and a fetch over all of them says three numbers of each
+# in the head of its reply, of which clients take so much and no more.
+PARTITIONS_MAX = 1_000
 
 V = TypeVar("V")
 
@@ -469,7 +470,7 @@ class ServerSettings(Settings):
     commit_timeout_ms: int = row(
         long_of(1),
         30_000,
-        "How long a commit is tried again while the store fails.",
+        "How long a commit is tried again while the store fails, or while other writers are always faster.",
     )
     fetch_max_bytes: int = row(
         int_of(1),

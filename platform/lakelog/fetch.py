@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from math import inf
@@ -143,22 +143,16 @@ class FetchPath:
                     change.cancel()
 
     async def wait_past(self, places: Sequence[FetchFrom], max_wait_ms: float) -> bool:
-        """Wait until one of the partitions goes on past the offset that is named of it, or its topic goes; whether
-        there is anything to read or to be told in time.
-
-        Reads no records. A place that is not there from the start is waited for like one without records.
+        """Wait until one of the partitions does not end any more at the offset that is named of it; whether there is
+        anything to read in time, or to be told. Reads no records.
         """
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
-        there: set[str] = set()
         while True:
             topics = await self._topics_of(places, self._settings.follow_interval_ms)
             changes = [topic.next_change() for topic in topics.values()]
             try:
-                if there - topics.keys() or any(
-                    each.topic in topics and _is_past(topics[each.topic], each) for each in places
-                ):
+                if not all(each.topic in topics and _ends_at(topics[each.topic], each) for each in places):
                     return True
-                there.update(topics)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if left_ms <= 0:
                     return False
@@ -374,9 +368,9 @@ def _still_true(topics: Mapping[str, Topic], reply: Fetched | None) -> bool:
     return (state.next_offset, state.log_start_offset) == (reply.high_watermark, reply.log_start_offset)
 
 
-def _is_past(topic: Topic, place: FetchFrom) -> bool:
+def _ends_at(topic: Topic, place: FetchFrom) -> bool:
     partitions = topic.state.partitions
-    return place.partition < len(partitions) and partitions[place.partition].next_offset > place.offset
+    return place.partition < len(partitions) and partitions[place.partition].next_offset == place.offset
 
 
 def enough(replies: Sequence[Fetched], min_bytes: int) -> bool:
@@ -384,6 +378,20 @@ def enough(replies: Sequence[Fetched], min_bytes: int) -> bool:
     return sum(reply.size_bytes for reply in replies) >= min_bytes or any(
         reply.error is not None or reply.next_offset < reply.high_watermark for reply in replies
     )
+
+
+def joined(first: Sequence[Fetched], then: Sequence[Fetched]) -> list[Fetched]:
+    """The replies to a fetch, and to one that went on from where they ended, as those of one fetch."""
+    return [_as_one(*pair) for pair in zip(first, then, strict=True)]
+
+
+def _as_one(first: Fetched, then: Fetched) -> Fetched:
+    if not first.rows.num_rows:
+        return then
+    if then.error is not None:
+        return first  # the next fetch is told
+    rows = pa.concat_tables((first.rows, then.rows))
+    return replace(then, rows=rows, size_bytes=first.size_bytes + then.size_bytes)
 
 
 def _projection(columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -89,6 +89,8 @@ class Room:
         else:
             line.remove(waiting)
             self._let_in()  # a large one at the front may have kept smaller ones waiting
+        if waiting.share is not None and not waiting.share.bytes:
+            self.end(waiting.share)  # it gave all back while it still stood in line
 
     def _fits(self, size: int) -> bool:
         # One that is larger than all the room there is goes alone.
@@ -123,6 +125,8 @@ class Share:
 
     async def take(self, size: int) -> None:
         """So much more. Raises what `Room.enter` raises, and has then what it had before."""
+        if not size:
+            return
         if self.bytes:
             await self._room.grow(self, size)
         else:

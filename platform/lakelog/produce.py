@@ -49,6 +49,7 @@ GATHER_MOST_MS = 10
 # do not even go to a thread, where they would wait for the interpreter's lock after every step.
 ONE_STEP_BYTES = 256 * 1024
 IN_PLACE_BYTES = 96 * 1024
+IN_PLACE_FILES = 32
 # So often a group is stamped again as it is before it is made smaller.
 RACES_LOST_MOST = 2
 # A partition's records are encoded by several threads, into a file each, if none of them becomes smaller than this.
@@ -76,6 +77,7 @@ class Pending:
     held_bytes: int
     acks: Acks
     answer: asyncio.Future[Appended] | None
+    came_ms: float
 
     def settle(self, outcome: Appended | LakelogError) -> None:
         if self.answer is None or self.answer.done():
@@ -181,7 +183,7 @@ class ProducePath:
             self._leaders[topic.name] = leader
         answer = asyncio.get_running_loop().create_future() if acks is not Acks.NONE else None
         request = Request(records, leader.keyless_partition(producer), producer, expected_offsets)
-        leader.take_in(Pending(request, size, acks, answer))
+        leader.take_in(Pending(request, size, acks, answer, self.clock.monotonic_ms()))
         return answer
 
     async def close(self, timeout_ms: float) -> None:
@@ -314,6 +316,7 @@ class TopicLeader:
     async def _write(self, group: list[Pending]) -> None:
         """Stamp, encode, commit, answer; and again from the start when another writer was faster."""
         started_ms = self._path.clock.monotonic_ms()
+        deadline_ms = group[0].came_ms + self._path.settings.commit_timeout_ms
         plan: Plan | None = None
         races_lost = 0
         while plan is None:
@@ -327,7 +330,7 @@ class TopicLeader:
                 return _refuse(group, error)
             if plan is None:
                 races_lost += 1
-                if self._path.clock.monotonic_ms() - started_ms > self._path.settings.commit_timeout_ms:
+                if self._path.clock.monotonic_ms() > deadline_ms:
                     return _refuse(group, _always_overtaken(races_lost))
                 if races_lost > RACES_LOST_MOST:
                     self._put_half_back(group)
@@ -389,7 +392,8 @@ class TopicLeader:
 
         size = sum(pending.held_bytes for pending in group)
         if size <= ONE_STEP_BYTES:
-            stamped, files = in_one_step() if size <= IN_PLACE_BYTES else await self._path.run(in_one_step)
+            in_place = size <= IN_PLACE_BYTES and _files_most(requests, len(end.next_offsets)) <= IN_PLACE_FILES
+            stamped, files = in_one_step() if in_place else await self._path.run(in_one_step)
             parts = stamped.appends
             self._answer_leader_acks(group, stamped)
         else:
@@ -447,6 +451,10 @@ class TopicLeader:
             await self._path.store.delete([self.topic.table.path(segment.path) for segment in segments])
         except (StoreUnavailable, StoreRefused) as error:
             log.info("orphans stay behind in %s: %s", self.topic.name, error)
+
+
+def _files_most(requests: Sequence[Request], partitions: int) -> int:
+    return min(partitions, sum(len(request.records) for request in requests))
 
 
 def _for_all_threads(appends: Sequence[PartitionAppend], threads: int) -> list[PartitionAppend]:

@@ -7,6 +7,7 @@ import io
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -175,7 +176,12 @@ def test_serve_hands_the_scheduler_what_it_was_told(tmp_path: Path, monkeypatch:
         return SimpleNamespace(stdin=io.BytesIO(), wait=lambda timeout: 0)
 
     monkeypatch.setattr("lakelog_cli.maintenance.subprocess", SimpleNamespace(Popen=begin, PIPE=None))
-    monkeypatch.setattr("ingest_api.server.serve", lambda *_, **__: None)
+
+    def serve(*_: object, beside: AbstractContextManager[None], **__: object) -> None:
+        with beside:
+            pass
+
+    monkeypatch.setattr("ingest_api.server.serve", serve)
     limits = ("--maintenance-io-bytes-per-second", "2000", "--maintenance-every-seconds", "7")
     done = invoke("", "serve", "--warehouse", str(tmp_path), *limits, "--offsets-retention-minutes", "11")
     assert done.exit_code == 0, done.exc_info

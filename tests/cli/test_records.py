@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.csv
@@ -12,8 +16,8 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from lakelog.client import LakelogClient, Record
-from lakelog_cli import files
+from lakelog.client import Fetched, LakelogClient, Record, Stream
+from lakelog_cli import consume, files
 from lakelog_cli.local_gateway import LocalGateway
 from tests.cli.conftest import Lakelog, Refused, invoke
 
@@ -277,3 +281,15 @@ def test_what_a_user_got_wrong_is_said_in_a_line(
     lakelog("topics", "create", "there", "--if-not-exists")
     assert said in refused(*arguments, exit_code=exit_code, stdin=stdin)
     assert lakelog("consume", "there") == ""
+
+
+def test_who_reads_arrow_along_hears_of_the_columns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, columns = io.BytesIO(), pa.schema([("value", pa.binary())])
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out))
+
+    def nothing_yet() -> Iterator[Fetched]:
+        assert pa.ipc.open_stream(out.getvalue()).schema == columns
+        yield from ()
+
+    consume._write_arrow(cast(Stream, SimpleNamespace(batches=nothing_yet)), columns)
+    assert pa.ipc.open_stream(out.getvalue()).read_all().num_rows == 0

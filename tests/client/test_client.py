@@ -13,6 +13,7 @@ import pytest
 from lakelog.client import LakelogClient, OffsetRange, Produced, Record, requests
 from lakelog.client.identity import new_identity
 from lakelog.client.records import to_ipc, to_table
+from lakelog.config import PARTITIONS_MAX
 from lakelog.errors import ErrorCode, LakelogError
 
 TIME_MS = 1_700_000_000_000
@@ -49,6 +50,18 @@ def test_every_kind_of_value_comes_back_as_it_was_stored(client: LakelogClient, 
     assert found[5].timestamp == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     assert found[5].headers == (("trace", b"abc"), ("none", None))
     assert found[1].text() == "text"
+
+
+def test_as_many_partitions_as_a_topic_may_have_are_read_at_once(client: LakelogClient) -> None:
+    client.create_topic("wide", PARTITIONS_MAX)
+    client.produce("wide", "far", partition=PARTITIONS_MAX - 1)
+    first = client.fetch("wide")
+    assert values_of(first) == [b"far"]
+    client.produce("wide", ["near"], partition=0)
+    assert values_of(client.fetch("wide", positions=first.next_positions)) == [b"near"]
+    with pytest.raises(LakelogError, match=str(PARTITIONS_MAX)) as caught:
+        client.create_topic("wider", PARTITIONS_MAX + 1)
+    assert caught.value.code is ErrorCode.INVALID_PARTITIONS
 
 
 @pytest.mark.parametrize("one", ["text", b"bytes", {"id": 1}, Record("value")])

@@ -240,7 +240,7 @@ async def test_what_was_read_before_its_topic_went_is_not_given_out(broker: Brok
 
 async def test_who_waits_without_reading_is_told_of_records_and_that_a_topic_went(broker: Broker) -> None:
     await append(broker, "orders", records(["a"]))
-    places = [FetchFrom("orders", 0, 1), FetchFrom("never there", 0, 0)]
+    places = [FetchFrom("orders", 0, 1)]
     assert not await broker.fetch_path.wait_past(places, 0)
     for happens in (append(broker, "orders", records(["b"])), broker.admin.delete_topic("orders")):
         waiting = asyncio.create_task(broker.fetch_path.wait_past(places, LONG_MS))
@@ -248,8 +248,10 @@ async def test_who_waits_without_reading_is_told_of_records_and_that_a_topic_wen
         await happens
         async with asyncio.timeout(PATIENCE_S):
             assert await waiting
-        places[0] = FetchFrom("orders", 0, 2)
-    assert not await broker.fetch_path.wait_past(places, 0)
+        places = [FetchFrom("orders", 0, 2)]
+    assert await broker.fetch_path.wait_past(places, 0)
+    await append(broker, "orders", records(["of a new topic of this name"]))
+    assert await broker.fetch_path.wait_past(places, 0)
 
 
 async def test_a_fetch_that_is_full_does_not_wait_for_bytes_that_it_could_not_take(reader: Broker) -> None:

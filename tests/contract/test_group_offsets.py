@@ -185,6 +185,41 @@ async def test_a_topic_that_another_process_made_anew_has_no_offsets_of_its_form
         assert await offsets_of(service) == committed_since
 
 
+async def test_what_is_said_of_a_topic_that_was_made_anew_stands(
+    open_groups: OpenGroups, open_broker: OpenBroker
+) -> None:
+    service = await open_groups()
+    groups = [f"readers-{number}" for number in range(5)]
+    for group in groups:
+        await commit_simply(service, {FIRST: 1}, group_id=group)
+    stranger = open_broker()
+    await stranger.admin.delete_topic(TOPIC)
+    await stranger.admin.create_topic(TOPIC, 2)
+    (reset,) = await service.reset_offsets(groups[0], ToEarliest(), {TOPIC: [0]})
+    assert (reset.before, reset.after) == (None, 0)
+    await asyncio.gather(service.sweep(), commit_simply(service, {FIRST: 2}, group_id=groups[-1]))
+    await service.sweep()
+    assert [await offsets_of(service, group) for group in groups] == [{FIRST: 0}, {}, {}, {}, {FIRST: 2}]
+
+
+async def test_who_takes_groups_back_believes_what_was_committed_meanwhile(
+    open_groups: OpenGroups, open_broker: OpenBroker
+) -> None:
+    clock = MovedClock()
+    first, second = await open_groups(clock=clock), await open_groups()
+    await commit_simply(first, {FIRST: 1})
+    await commit_simply(second, {SECOND: 1})
+    stranger = open_broker()
+    await stranger.admin.delete_topic(TOPIC)
+    await stranger.admin.create_topic(TOPIC, 2)
+    await commit_simply(second, {FIRST: 0})
+    with pytest.raises(LakelogError):
+        await commit_simply(first, {FIRST: 5})
+    clock.ahead_ms += TAKE_BACK_AFTER_MS
+    await first.sweep()
+    assert await offsets_of(first) == {FIRST: 0}
+
+
 async def test_a_topic_is_deleted_before_anybody_asked_for_groups(open_groups: OpenGroups) -> None:
     await commit_simply(await open_groups(), {FIRST: 1})
     restarted = await open_groups()

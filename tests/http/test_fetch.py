@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest_api.routes.fetch import PARTITIONS_MAX
 from tests.http.conftest import OpenGateway, Served
 from tests.http.consumers import consumer
 from tests.http.requests import ARROW, BINARY, JSON, JSON_V2, TEXT, b64, create, error_of, produce, records, send
@@ -140,20 +139,6 @@ async def test_a_reply_over_a_topic_is_in_the_order_of_partitions(served: Served
         reply = await served.get(f"{TOPIC}/records")
         assert [each["partition"] for each in reply.json()] == list(range(9))
         assert reply.headers["Lakelog-Next-Offset"] == ",".join(f"{partition}:1" for partition in range(9))
-
-
-async def test_of_more_partitions_than_a_head_holds_those_are_read_that_are_named(served: Served) -> None:
-    await create(served, "orders", PARTITIONS_MAX + 1)
-    await _fill(served, 1, partition=PARTITIONS_MAX)
-    (record,) = (await served.get(f"{TOPIC}/records?positions={PARTITIONS_MAX}:0")).json()
-    assert record["partition"] == PARTITIONS_MAX
-    every = [f"{partition}:0" for partition in range(PARTITIONS_MAX + 1)]
-    reply = await served.get(f"{TOPIC}/records", params={"positions": ",".join(every[1:])})
-    assert len(reply.json()) == 1
-    for positions in ("", ",".join(every)):
-        status, code, message = error_of(await served.get(f"{TOPIC}/records", params={"positions": positions}))
-        assert (status, code) == (422, 422)
-        assert "name those that it is to read in positions" in message
 
 
 REFUSED = [

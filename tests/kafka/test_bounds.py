@@ -59,6 +59,19 @@ async def test_what_is_announced_takes_no_room_before_it_is_here(open_listener: 
         assert (await produced(client, ("t", 0, batch(bytes(400_000)))))[0]["error_code"] == 0
 
 
+async def test_a_fetch_that_waits_for_more_reads_each_record_once(open_listener: OpenListener):
+    async with open_listener() as listening, listening.client() as client, listening.client() as other:
+        await topic(client, "t")
+        asked = client.send("fetch", 12, **to_fetch(("t", 0, 0), max_wait=60_000, min_bytes=10 * 116))
+        for number in range(10):
+            await produced(other, ("t", 0, batch(bytes(99) + bytes([number]))))
+        (partition,) = (await client.receive("fetch", 12, asked))["responses"][0]["partitions"]
+        assert [value[-1] for value in values(partition["records"])] == list(range(10))
+        assert partition["high_watermark"] == 10
+        metrics = listening.gateway.metrics
+        assert metrics.messages_out.labels("t")._value.get() == 10
+
+
 async def test_small_requests_are_answered_where_there_is_no_room_for_large_ones(open_listener: OpenListener):
     async with open_listener(bodies_bytes_max="100000") as listening, listening.client() as client:
         await topic(client, "t")

@@ -137,3 +137,9 @@ def test_a_file_that_cannot_be_served_is_refused_by_its_path(change: dict[str, A
         setattr(add, name, value)
     with pytest.raises(ValueError, match="partition=0/00000000000000000000-x"):
         segment_of(add)
+
+
+def test_whatever_another_writer_says_of_its_commit_is_no_reason_to_fail():
+    line = b'{"commitInfo":{"timestamp":null,"operation":7,"operationMetrics":null,"operationParameters":[],"txnId":1}}'
+    (action,) = decode_commit(line)
+    assert action.commitInfo is not None

@@ -140,3 +140,28 @@ async def test_whatever_they_take_all_become_whole_within_the_room_and_one(seed:
     await asyncio.wait(tasks)
     assert room.bytes == 0
     assert 50 < most <= 50 + size_max
+
+
+async def test_nothing_is_taken_without_a_wait() -> None:
+    room = Room(10, SOON_MS, "room")
+    share = Share(room)
+    await share.take(10)
+    await share.take(0)
+    await Share(room).take(0)
+    assert room.bytes == 10
+
+
+async def test_who_goes_while_it_stands_in_line_leaves_its_place_beyond_to_others() -> None:
+    room = Room(10, SOON_MS, "room")
+    beyond, gone, stays = Share(room), Share(room), Share(room)
+    for share, size in ((beyond, 4), (gone, 2), (stays, 4)):
+        await share.take(size)
+    await beyond.take(1)  # the one that may go beyond
+    waiting = asyncio.create_task(gone.take(8))
+    await turns()
+    waiting.cancel()  # and before it hears of that all is given back, as when both connections break
+    gone.keep(0)
+    beyond.keep(0)
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert room.bytes == 4
+    await stays.take(20)

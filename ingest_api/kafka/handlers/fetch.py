@@ -19,7 +19,7 @@ from ingest_api.kafka.records.compression import CODECS
 from ingest_api.kafka.records.writing import write_batches, write_gap
 from ingest_api.kafka.schemas import Reply
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.fetch import Fetched, FetchFrom, enough
+from lakelog.fetch import Fetched, FetchFrom, enough, joined
 from lakelog.flow import Share
 from lakelog.model.batch import STORED_SCHEMA
 
@@ -88,8 +88,8 @@ async def _asked(call: Call) -> _Asked:
 
 
 async def _read(call: Call, wanted: Sequence[FetchFrom], *, may_wait: bool) -> list[Fetched]:
-    """What there is; and if that is not enough, what there is once more has come, until the time is over. Whoever waits
-    has room for what it has read and no more, and takes room before it reads again, so that thousands may wait.
+    """What there is; and if that is not enough what comes in time. Whoever waits has room for what it has read and no
+    more, and takes room before it reads on, so that thousands may wait.
     """
     if not wanted:
         return []
@@ -98,29 +98,41 @@ async def _read(call: Call, wanted: Sequence[FetchFrom], *, may_wait: bool) -> l
     clock = gateway.broker.clock
     deadline_ms = clock.monotonic_ms() + min(request.max_wait, gateway.settings.request_timeout_ms)
     limit = min(max(1, request.max_bytes), gateway.broker.settings.fetch_max_bytes, sum(_limits(wanted)))
+    try:
+        replies = await _read_within(gateway, wanted, share, limit)
+    except LakelogError as error:
+        log.info("%s gets no records for now: %s", call.client_host, error)
+        return [await _standing(gateway, each) for each in wanted]
     while True:
-        try:
-            replies = await _read_within(gateway, wanted, share, limit)
-        except LakelogError as error:
-            log.info("%s gets no records for now: %s", call.client_host, error)
-            return [await _standing(gateway, each) for each in wanted]
-        left_ms = deadline_ms - clock.monotonic_ms()
-        if left_ms <= 0 or not may_wait or enough(replies, request.min_bytes):
+        size, left_ms = _size(replies), deadline_ms - clock.monotonic_ms()
+        if left_ms <= 0 or not may_wait or size >= limit or enough(replies, request.min_bytes):
             return replies
-        places = [replace(each, offset=reply.next_offset) for each, reply in zip(wanted, replies, strict=True)]
+        places = [_behind(*pair) for pair in zip(wanted, replies, strict=True)]
         if not await gateway.unless_stopping(gateway.broker.fetch_path.wait_past(places, left_ms)):
             return replies
-        share.keep(0)
+        try:
+            more = await _read_within(gateway, places, share, limit - size)
+        except LakelogError:  # no room for more
+            return replies
+        # The first record of a fetch comes whatever its size, but this one would not be the first.
+        if size and size + _size(more) > limit:
+            return replies
+        replies = joined(replies, more)
+
+
+def _behind(asked: FetchFrom, reply: Fetched) -> FetchFrom:
+    return replace(asked, offset=reply.next_offset, max_bytes=max(1, (asked.max_bytes or 0) - reply.size_bytes))
 
 
 async def _read_within(gateway: Gateway, wanted: Sequence[FetchFrom], share: Share, limit: int) -> list[Fetched]:
     """What there is, as far as there is room. A first record is read whatever its size, and asks for more room then."""
-    await share.take(min(limit, max(gateway.replies.room.free, ROOM_LEAST_BYTES)))
-    replies = await gateway.broker.fetch(wanted, max_bytes=share.bytes, min_bytes=0)
+    before, room = share.bytes, min(limit, max(gateway.replies.room.free, ROOM_LEAST_BYTES))
+    await share.take(room)
+    replies = await gateway.broker.fetch(wanted, max_bytes=room, min_bytes=0)
     size = _size(replies)
-    if size > share.bytes:
-        await share.take(size - share.bytes)
-    share.keep(size)
+    if size > room:
+        await share.take(size - room)
+    share.keep(before + size)
     return replies
 
 

@@ -71,13 +71,14 @@ class Protocol(msgspec.Struct, omit_defaults=True):
 class CommitInfo(msgspec.Struct, omit_defaults=True):
     """What DESCRIBE HISTORY shows. `txnId` is our own name for the commit, by which we know it again."""
 
-    timestamp: int = 0
-    operation: str = ""
-    operationParameters: dict[str, Any] = {}
-    operationMetrics: dict[str, Any] = {}
-    isBlindAppend: bool | None = None
-    engineInfo: str | None = None
-    txnId: str | None = None
+    # Anybody may write anything here, and nobody is to fail on it.
+    timestamp: Any = 0
+    operation: Any = ""
+    operationParameters: Any = None
+    operationMetrics: Any = None
+    isBlindAppend: Any = None
+    engineInfo: Any = None
+    txnId: Any = None
 
 
 class Action(msgspec.Struct, omit_defaults=True):
