@@ -115,7 +115,7 @@ async def test_a_name_is_free_again_when_the_topic_that_collides_is_deleted(brok
     assert await broker.admin.list_topics() == ["eu_orders"]
 
 
-@pytest.mark.parametrize("count", [0, -1, 10_001])
+@pytest.mark.parametrize("count", [0, -1, 1_001])
 async def test_a_number_of_partitions_out_of_bounds_makes_no_topic(broker: Broker, count: int) -> None:
     with pytest.raises(LakelogError, match=str(count)) as caught:
         await broker.admin.create_topic("orders", count)
@@ -217,7 +217,7 @@ async def test_partitions_are_added_and_what_was_written_stays_where_it_is(broke
     assert await values_of(broker, "orders", 4) == ["c"]
 
 
-@pytest.mark.parametrize("total", [3, 2, 1, 0, 10_001])
+@pytest.mark.parametrize("total", [3, 2, 1, 0, 1_001])
 async def test_partitions_never_become_fewer(broker: Broker, total: int) -> None:
     made = await broker.admin.create_topic("orders", 3)
     with pytest.raises(LakelogError) as caught:

@@ -185,7 +185,7 @@ def test_settings_are_checked_however_they_are_made():
     assert ServerSettings.parse({"fsync": "true", "num_partitions": "3"}) == ServerSettings(
         fsync=True, num_partitions=3
     )
-    with pytest.raises(LakelogError, match=r"num_partitions is 0, but it takes .* from 1 to 10000"):
+    with pytest.raises(LakelogError, match=r"num_partitions is 0, but it takes .* from 1 to 1000"):
         ServerSettings(num_partitions=0)
     with pytest.raises(LakelogError, match="num_partitions is True"):
         ServerSettings(num_partitions=True)
