@@ -119,7 +119,7 @@ def _lines(form: Format, topic: str, key_separator: str | None, verbose: bool) -
 
 def _write_arrow(stream: Stream, columns: pa.Schema) -> None:
     with pa.ipc.new_stream(sys.stdout.buffer, columns) as writer:
-        writer.write_batch(pa.RecordBatch.from_pylist([], columns))  # with the first batch go the columns, and not before
+        writer.write_batch(pa.RecordBatch.from_pylist([], columns))  # the columns go with the first batch, not before
         sys.stdout.buffer.flush()
         for batch in stream.batches():
             writer.write_table(batch.to_arrow())
