@@ -305,7 +305,7 @@ class GroupService:
         if tenure is not None and tenure.ended is not None:
             self._tenure = None
             if tenure.ended.code is ErrorCode.NOT_COORDINATOR:
-                self._fenced_ms = self._clock.monotonic_ms()
+                self._fenced_ms = tenure.ended_ms
         if self._clock.monotonic_ms() - self._fenced_ms < TAKE_BACK_AFTER_MS:
             raise LakelogError(ErrorCode.NOT_COORDINATOR, "another gateway coordinates the groups of this warehouse")
         if self._beginning is None:

@@ -45,7 +45,7 @@ def offset_ledger(broker: Broker) -> Ledger:
 
 
 class Tenure:
-    """`ended` says why it is over, once it is."""
+    """`ended` says why it is over, once it is, and `ended_ms` since when by the clock that only goes on."""
 
     def __init__(self, broker: Broker, settings: GroupSettings, now_ms: Callable[[], int]) -> None:
         self.book = OffsetBook()
@@ -53,6 +53,7 @@ class Tenure:
         # this began is not known, and what the book says then is believed.
         self.table_ids: dict[str, str] = {}
         self.ended: LakelogError | None = None
+        self.ended_ms = 0.0
         self._settings = settings
         self._now_ms = now_ms
         self._clock = broker.clock
@@ -124,7 +125,7 @@ class Tenure:
 
     def _stop(self, reason: LakelogError) -> None:
         if self.ended is None:
-            self.ended = reason
+            self.ended, self.ended_ms = reason, self._clock.monotonic_ms()
             self.membership.close(reason)
 
     def _next_us(self) -> int:

@@ -1,7 +1,7 @@
 import pytest
 
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import check_partition_count, check_topic_name, collides, is_internal
+from lakelog.model.topic import PARTITIONS_MAX, check_partition_count, check_topic_name, collides, is_internal
 
 
 @pytest.mark.parametrize("name", ["a", "Orders.v1_eu-west", "...", "-", "__consumer_offsets", "x" * 249])
@@ -49,12 +49,12 @@ def test_names_collide_when_only_dots_and_underscores_differ():
     assert not collides("a.b", "a-b")
 
 
-@pytest.mark.parametrize("count", [1, 10_000])
+@pytest.mark.parametrize("count", [1, PARTITIONS_MAX])
 def test_partition_counts_within_bounds(count: int):
     check_partition_count(count)
 
 
-@pytest.mark.parametrize("count", [-1, 0, 10_001])
+@pytest.mark.parametrize("count", [-1, 0, PARTITIONS_MAX + 1])
 def test_partition_counts_out_of_bounds(count: int):
     with pytest.raises(LakelogError, match=str(count)) as caught:
         check_partition_count(count)
