@@ -212,6 +212,7 @@ async def test_who_takes_groups_back_believes_what_was_committed_meanwhile(
     stranger = open_broker()
     await stranger.admin.delete_topic(TOPIC)
     await stranger.admin.create_topic(TOPIC, 2)
+    await second.sweep()  # it hears of the new topic, of which the first will not have heard
     await commit_simply(second, {FIRST: 0})
     with pytest.raises(LakelogError):
         await commit_simply(first, {FIRST: 5})

@@ -1,7 +1,8 @@
 import pytest
 
+from lakelog.config import PARTITIONS_MAX
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import PARTITIONS_MAX, check_partition_count, check_topic_name, collides, is_internal
+from lakelog.model.topic import check_partition_count, check_topic_name, collides, is_internal
 
 
 @pytest.mark.parametrize("name", ["a", "Orders.v1_eu-west", "...", "-", "__consumer_offsets", "x" * 249])
