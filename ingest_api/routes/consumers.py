@@ -35,7 +35,7 @@ from ingest_api.routes.direct import BoundedRoute
 from ingest_api.routes.schemas import ASSIGNED, COMMITTED, CONSUMER, POLLED, SUBSCRIBED, a_list, answered
 from ingest_api.routes.strict import Strict
 from lakelog.errors import LakelogError
-from lakelog.fetch import Fetched, Position
+from lakelog.fetch import Fetched, Position, size_of
 from lakelog.model.topic import check_topic_name
 
 NAME_LENGTH_MAX = 249
@@ -308,7 +308,7 @@ async def _seek_all(request: Request, group: str, instance: str, wanted: Partiti
 
 
 async def _body(gateway: Gateway, consumer: Consumer, replies: Sequence[Fetched], kind: str) -> bytes | memoryview:
-    size = sum(reply.size_bytes for reply in replies)
+    size = size_of(replies)
     if kind == media.ARROW:
         return memoryview(await gateway.compute(size, lambda: arrow_stream(replies, with_topics=True)))
     embedded = consumer.options.embedded

@@ -17,7 +17,8 @@ from ingest_api.gateway import Gateway, gateway_of
 from ingest_api.positions import INT32_MAX, INT64_MAX, format_positions, parse_offset, parse_positions, resolve
 from ingest_api.replies import Held
 from ingest_api.routes.schemas import FETCHED
-from lakelog.fetch import Fetched, FetchFrom, enough, joined
+from lakelog.errors import LakelogError
+from lakelog.fetch import Fetched, FetchFrom, enough, joined, size_of
 
 TopicName = Annotated[str, Path(description="The topic's name")]
 PartitionNumber = Annotated[int, Path(description="The partition's number", ge=0, le=INT32_MAX)]
@@ -151,9 +152,9 @@ async def _fetch(
     gateway = gateway_of(request)
     clock = gateway.broker.clock
     deadline_ms = clock.monotonic_ms() + min(wanted.timeout_ms, gateway.settings.request_timeout_ms)
-    replies = await _read(gateway, topic, starts, limit)
+    replies = await _read(gateway, topic, starts, limit, at_least_one=True)
     while True:
-        size = _size(replies)
+        size = size_of(replies)
         held.resize(size)
         left_ms = deadline_ms - clock.monotonic_ms()
         if left_ms <= 0 or enough(replies, min(wanted.min_bytes, limit)):
@@ -162,33 +163,34 @@ async def _fetch(
         places = [FetchFrom(topic, partition, end) for partition, end in ends.items()]
         if not await gateway.unless_stopping(gateway.broker.fetch_path.wait_past(places, left_ms), request):
             return replies
-        await held.take(limit - size)
-        more = await _read(gateway, topic, ends, limit - size)
-        # The first record of a fetch comes whatever its size, but this one would not be the first.
-        if size and size + _size(more) > limit:
-            return replies
-        replies = joined(replies, more)
+        try:
+            await held.take(limit - size)
+        except LakelogError:
+            if size:  # there is something to answer
+                return replies
+            raise
+        replies = joined(replies, await _read(gateway, topic, ends, limit - size, at_least_one=not size))
 
 
-async def _read(gateway: Gateway, topic: str, positions: Mapping[int, int], limit: int) -> list[Fetched]:
+async def _read(
+    gateway: Gateway, topic: str, positions: Mapping[int, int], limit: int, *, at_least_one: bool
+) -> list[Fetched]:
     """What there is, in the order of the positions. Any partition may be the first to be read: if it were the same one
     each time, a reader that is slower than its writers would never get to the others.
     """
     requests = [FetchFrom(topic, partition, start, limit) for partition, start in positions.items()]
     turn = random.randrange(len(requests))
-    replies = await gateway.broker.fetch(requests[turn:] + requests[:turn], max_bytes=limit, min_bytes=0)
+    replies = await gateway.broker.fetch(
+        requests[turn:] + requests[:turn], max_bytes=limit, min_bytes=0, at_least_one=at_least_one
+    )
     for reply in replies:
         if reply.error is not None:
             raise reply.error
     return replies[len(replies) - turn :] + replies[: len(replies) - turn]
 
 
-def _size(replies: Sequence[Fetched]) -> int:
-    return sum(reply.size_bytes for reply in replies)
-
-
 async def _body(gateway: Gateway, replies: Sequence[Fetched], kind: str) -> bytes | memoryview:
     embedded = media.RECORDS_OUT[kind]
     if embedded is None:
-        return memoryview(await gateway.compute(_size(replies), lambda: arrow_stream(replies)))
-    return await gateway.compute(_size(replies), lambda: json_list(replies, embedded))
+        return memoryview(await gateway.compute(size_of(replies), lambda: arrow_stream(replies)))
+    return await gateway.compute(size_of(replies), lambda: json_list(replies, embedded))

@@ -25,7 +25,7 @@ from ingest_api.replies import pieces_of
 from ingest_api.routes.fetch import Offset, PartitionNumber, Positions, Timestamp, TopicName, topic_positions
 from ingest_api.routes.schemas import STREAMED
 from lakelog.errors import LakelogError
-from lakelog.fetch import Fetched, FetchFrom
+from lakelog.fetch import Fetched, FetchFrom, size_of
 
 CHUNK_BYTES = 256 * 1024
 
@@ -133,7 +133,7 @@ class Follower:
             while not gateway.stopping.is_set() and self._left != 0:
                 async with gateway.replies.hold(CHUNK_BYTES) as held:
                     fetched = await self._fetch()
-                    size = sum(reply.size_bytes for reply in fetched)
+                    size = size_of(fetched)
                     for chunk in filter(_has_rows, map(self._cut, fetched)):
                         body = written(chunk)
                         held.resize(max(size, len(body)))

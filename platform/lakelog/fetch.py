@@ -7,7 +7,7 @@ not for a timer; commits of other processes are looked for while somebody waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -30,7 +30,7 @@ from lakelog.topics import Topic, Topics
 ALL_COLUMNS = tuple(STORED_SCHEMA.names)
 # With very many waiting readers the looks for foreign commits are spread out: at most this many a second in all.
 LOOKS_PER_SECOND = 2_000
-# A fetch may name a hundred thousand partitions. After so many the others get their turn.
+# A fetch may name the partitions of many topics. After so many the others get their turn.
 READS_IN_A_ROW_MOST = 100
 
 
@@ -115,32 +115,28 @@ class FetchPath:
         min_bytes: int = 1,
         max_wait_ms: float = 0,
         columns: Sequence[str] | None = None,
+        at_least_one: bool = True,
     ) -> list[Fetched]:
         """One reply per request, in their order. Waits up to `max_wait_ms` for `min_bytes` in all; an error comes at
-        once, and so does a reply that a limit has cut short.
+        once, and so does a reply that a limit has cut short. The first record comes whatever its size, unless the
+        caller goes on from an earlier fetch and has `at_least_one` already.
         """
         if not requests:
             return []
         names = _projection(columns)
         limit = max_bytes if max_bytes is not None else self._settings.fetch_max_bytes
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
-        replies: list[Fetched | None] = [None] * len(requests)
-        while True:
-            topics = await self._topics_of(requests, self._settings.follow_interval_ms)
-            changes = [topic.next_change() for topic in topics.values()]
-            try:
-                replies = [reply if _still_true(topics, reply) else None for reply in replies]
-                read = await self._read_missing(requests, replies, limit, names)
-                left_ms = deadline_ms - self._clock.monotonic_ms()
-                if left_ms <= 0 or enough(read, min_bytes):
-                    for reply in read:
-                        self._observer.fetched(reply.topic, records=reply.rows.num_rows, size_bytes=reply.size_bytes)
-                    return read
-                replies = list(read)
-                await self._wait(changes, left_ms)
-            finally:
-                for change in changes:
-                    change.cancel()
+        replies = await self._read(requests, limit, names, at_least_one=at_least_one)
+        while not enough(replies, min_bytes):
+            places, left_ms = behind(requests, replies), deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0 or not await self.wait_past(places, left_ms):
+                break
+            size = size_of(replies)
+            more = await self._read(places, limit - size, names, at_least_one=at_least_one and not size)
+            replies = joined(replies, more)
+        for reply in replies:
+            self._observer.fetched(reply.topic, records=reply.rows.num_rows, size_bytes=reply.size_bytes)
+        return replies
 
     async def wait_past(self, places: Sequence[FetchFrom], max_wait_ms: float) -> bool:
         """Wait until one of the partitions does not end any more at the offset that is named of it; whether there is
@@ -200,25 +196,23 @@ class FetchPath:
         finally:
             self._waiting -= 1
 
-    async def _read_missing(
-        self, requests: Sequence[FetchFrom], known: Sequence[Fetched | None], limit: int, names: tuple[str, ...]
+    async def _read(
+        self, requests: Sequence[FetchFrom], limit: int, names: tuple[str, ...], *, at_least_one: bool
     ) -> list[Fetched]:
-        """All replies: those that are known, and of the other partitions what there is, as far as the limit goes."""
-        taken = sum(reply.size_bytes for reply in known if reply is not None)
-        limit = max(0, limit - taken)
-        first_bytes_max = limit if taken else inf  # a fetch gives one record at least, whatever its size
+        """What there is now, as far as the limit goes."""
+        left = max(0, limit)
+        first_bytes_max = inf if at_least_one else left
         replies: list[Fetched] = []
-        for number, (request, reply) in enumerate(zip(requests, known, strict=True)):
-            if reply is None:
-                if number % READS_IN_A_ROW_MOST == READS_IN_A_ROW_MOST - 1:
-                    await asyncio.sleep(0)
-                try:
-                    reply = await self._read_one(request, limit, first_bytes_max, names)
-                except LakelogError as error:
-                    reply = Fetched(request.topic, request.partition, _empty(names), request.offset, error=error)
-                limit = max(0, limit - reply.size_bytes)
-                if reply.size_bytes:
-                    first_bytes_max = limit
+        for number, request in enumerate(requests, start=1):
+            if number % READS_IN_A_ROW_MOST == 0:
+                await asyncio.sleep(0)
+            try:
+                reply = await self._read_one(request, left, first_bytes_max, names)
+            except LakelogError as error:
+                reply = Fetched(request.topic, request.partition, _empty(names), request.offset, error=error)
+            left = max(0, left - reply.size_bytes)
+            if reply.size_bytes:
+                first_bytes_max = left
             replies.append(reply)
         return replies
 
@@ -357,17 +351,6 @@ class _Replaced(Exception):
     """The segment is no longer in the table: look again."""
 
 
-def _still_true(topics: Mapping[str, Topic], reply: Fetched | None) -> bool:
-    """Whether a partition is where it was when it was read, so that whoever waits need not read it again."""
-    if reply is None or reply.topic not in topics:
-        return False
-    partitions = topics[reply.topic].state.partitions
-    if reply.partition >= len(partitions):
-        return False
-    state = partitions[reply.partition]
-    return (state.next_offset, state.log_start_offset) == (reply.high_watermark, reply.log_start_offset)
-
-
 def _ends_at(topic: Topic, place: FetchFrom) -> bool:
     partitions = topic.state.partitions
     return place.partition < len(partitions) and partitions[place.partition].next_offset == place.offset
@@ -375,21 +358,37 @@ def _ends_at(topic: Topic, place: FetchFrom) -> bool:
 
 def enough(replies: Sequence[Fetched], min_bytes: int) -> bool:
     """Whether there is no reason to wait: the bytes are there, or an error, or a limit has cut a reply short."""
-    return sum(reply.size_bytes for reply in replies) >= min_bytes or any(
+    return size_of(replies) >= min_bytes or any(
         reply.error is not None or reply.next_offset < reply.high_watermark for reply in replies
     )
 
 
+def size_of(replies: Sequence[Fetched]) -> int:
+    return sum(reply.size_bytes for reply in replies)
+
+
+def behind(requests: Sequence[FetchFrom], replies: Sequence[Fetched]) -> list[FetchFrom]:
+    """Where a fetch goes on that wants more than these replies."""
+    return [
+        replace(
+            request,
+            offset=reply.next_offset,
+            max_bytes=None if request.max_bytes is None else max(0, request.max_bytes - reply.size_bytes),
+        )
+        for request, reply in zip(requests, replies, strict=True)
+    ]
+
+
 def joined(first: Sequence[Fetched], then: Sequence[Fetched]) -> list[Fetched]:
-    """The replies to a fetch, and to one that went on from where they ended, as those of one fetch."""
+    """The replies to a fetch, and to one that went on from where they ended, as those of one fetch. Records of what
+    is gone meanwhile, or can't be read, are not given out.
+    """
     return [_as_one(*pair) for pair in zip(first, then, strict=True)]
 
 
 def _as_one(first: Fetched, then: Fetched) -> Fetched:
-    if not first.rows.num_rows:
+    if then.error is not None or not first.rows.num_rows:
         return then
-    if then.error is not None:
-        return first  # the next fetch is told
     rows = pa.concat_tables((first.rows, then.rows))
     return replace(then, rows=rows, size_bytes=first.size_bytes + then.size_bytes)
 

@@ -16,15 +16,22 @@ from lakelog.log import budget
 from lakelog.log.budget import FULL_PRICE_BYTES, SMALL_FILE_BYTES
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import Records, from_arrow
+from lakelog.produce import Acks
 from tests.conftest import OpenBroker
+from tests.contract.records import PATIENCE_S
 
 # A commit to an object store may take longer than one can wait to see that there is none.
 pytestmark = pytest.mark.parametrize("warehouse", ["memory", "local"], indirect=True)
 
 
 class StoppedClock(SystemClock):
+    """It goes on only as it is told."""
+
+    def __init__(self) -> None:
+        self.at_ms = 0.0
+
     def monotonic_ms(self) -> float:
-        return 0.0
+        return self.at_ms
 
 
 @pytest.fixture(params=[False, True], ids=["a disk", "an object store"])
@@ -89,3 +96,26 @@ async def test_clients_that_come_back_together_share_their_commits(open_broker: 
     before = topic.state.version
     await client(3)
     assert topic.state.version - before == 3
+
+
+async def test_who_was_answered_before_the_commit_is_not_waited_for(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next request is in line by then, and would be counted twice."""
+    monkeypatch.setattr("lakelog.produce.GATHER_MOST_MS", 3_600_000)
+    clock = StoppedClock()
+    broker = open_broker(clock=clock)
+    await broker.admin.create_topic("busy", 1)
+    put = broker.store.put
+
+    async def takes_long(path: str, data: bytes | pa.Buffer) -> None:
+        for _ in range(20):  # the sender is answered and comes back
+            await asyncio.sleep(0)
+        await put(path, data)
+        clock.at_ms += 3_600_000
+
+    monkeypatch.setattr(broker.store, "put", takes_long)
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(5):
+            await broker.append("busy", records(1), acks=Acks.LEADER)
+        await broker.append("busy", records(1))

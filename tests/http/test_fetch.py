@@ -245,6 +245,19 @@ async def test_a_fetch_that_finds_no_room_waits_and_is_refused(open_gateway: Ope
         assert client.gateway.replies.room.bytes == 0
 
 
+async def test_a_long_poll_that_finds_no_room_for_more_gives_what_it_has(open_gateway: OpenGateway) -> None:
+    async with open_gateway(replies_bytes_max="2000000", replies_wait_ms="50") as client:
+        await _fill(client, "a")
+        waiting = asyncio.ensure_future(client.get(f"{RECORDS}?min_bytes=38&timeout=60000"))
+        await _until_somebody_waits(client)
+        async with client.gateway.replies.hold(1) as slow_reader:
+            await slow_reader.take(2_500_000)  # of those that grow, one may go beyond what there is
+            await send(client, "orders", "b")
+            reply = await waiting
+        assert [each["value"] for each in reply.json()] == ["a"]
+        assert reply.headers["Lakelog-Next-Offset"] == "1"
+
+
 @pytest.mark.parametrize("way", ["partition", "topic", "stream", "consumer", "group stream"])
 async def test_who_is_woken_finds_room_before_it_reads(
     open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch, way: str

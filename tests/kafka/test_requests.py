@@ -366,6 +366,19 @@ async def test_a_fetch_waits_for_records(listening: Listening, client: PlainClie
     assert values(reply["responses"][0]["partitions"][0]["records"]) == [b"x"]
 
 
+async def test_a_fetch_that_waits_for_more_is_told_that_its_topic_went(listening: Listening, client: PlainClient):
+    await topic(client, "t")
+    await produced(client, ("t", 0, batch(b"x")))
+    reads = listening.gateway.metrics.messages_out.labels("t")._value
+    asked = client.send("fetch", 12, **to_fetch(("t", 0, 0), max_wait=60_000, min_bytes=100_000))
+    await soon(lambda: listening.gateway.broker.fetch_path._waiting == 1)
+    await listening.gateway.broker.admin.delete_topic("t")
+    reply = await client.receive("fetch", 12, asked)
+    (partition,) = reply["responses"][0]["partitions"]
+    assert partition["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number
+    assert reads.get() == 1
+
+
 async def test_a_fetch_gives_up_waiting_and_gives_what_there_is(client: PlainClient):
     await topic(client, "t")
     await produced(client, ("t", 0, batch(b"x")))

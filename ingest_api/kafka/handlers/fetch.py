@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ingest_api.gateway import Gateway
 from ingest_api.kafka.calls import LEADER_EPOCH, Call, error_number
@@ -19,7 +19,7 @@ from ingest_api.kafka.records.compression import CODECS
 from ingest_api.kafka.records.writing import write_batches, write_gap
 from ingest_api.kafka.schemas import Reply
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.fetch import Fetched, FetchFrom, enough, joined
+from lakelog.fetch import Fetched, FetchFrom, behind, enough, joined, size_of
 from lakelog.flow import Share
 from lakelog.model.batch import STORED_SCHEMA
 
@@ -46,7 +46,7 @@ async def fetch(call: Call) -> Reply:
 
     # gzip takes its time for few bytes too.
     slow = CODECS["gzip"] in codecs.values()
-    batches = await (call.gateway.broker.compute(encoded) if slow else call.gateway.compute(_size(replies), encoded))
+    batches = await (call.gateway.broker.compute(encoded) if slow else call.gateway.compute(size_of(replies), encoded))
     by_topic = asked.refused
     for reply, records in zip(replies, batches, strict=True):
         by_topic.setdefault((reply.topic, asked.ids[reply.topic]), []).append(_partition(reply, records))
@@ -99,37 +99,32 @@ async def _read(call: Call, wanted: Sequence[FetchFrom], *, may_wait: bool) -> l
     deadline_ms = clock.monotonic_ms() + min(request.max_wait, gateway.settings.request_timeout_ms)
     limit = min(max(1, request.max_bytes), gateway.broker.settings.fetch_max_bytes, sum(_limits(wanted)))
     try:
-        replies = await _read_within(gateway, wanted, share, limit)
+        replies = await _read_within(gateway, wanted, share, limit, at_least_one=True)
     except LakelogError as error:
         log.info("%s gets no records for now: %s", call.client_host, error)
         return [await _standing(gateway, each) for each in wanted]
     while True:
-        size, left_ms = _size(replies), deadline_ms - clock.monotonic_ms()
+        size, left_ms = size_of(replies), deadline_ms - clock.monotonic_ms()
         if left_ms <= 0 or not may_wait or size >= limit or enough(replies, request.min_bytes):
             return replies
-        places = [_behind(*pair) for pair in zip(wanted, replies, strict=True)]
+        places = behind(wanted, replies)
         if not await gateway.unless_stopping(gateway.broker.fetch_path.wait_past(places, left_ms)):
             return replies
         try:
-            more = await _read_within(gateway, places, share, limit - size)
+            more = await _read_within(gateway, places, share, limit - size, at_least_one=not size)
         except LakelogError:  # no room for more
-            return replies
-        # The first record of a fetch comes whatever its size, but this one would not be the first.
-        if size and size + _size(more) > limit:
             return replies
         replies = joined(replies, more)
 
 
-def _behind(asked: FetchFrom, reply: Fetched) -> FetchFrom:
-    return replace(asked, offset=reply.next_offset, max_bytes=max(1, (asked.max_bytes or 0) - reply.size_bytes))
-
-
-async def _read_within(gateway: Gateway, wanted: Sequence[FetchFrom], share: Share, limit: int) -> list[Fetched]:
+async def _read_within(
+    gateway: Gateway, wanted: Sequence[FetchFrom], share: Share, limit: int, *, at_least_one: bool
+) -> list[Fetched]:
     """What there is, as far as there is room. A first record is read whatever its size, and asks for more room then."""
     before, room = share.bytes, min(limit, max(gateway.replies.room.free, ROOM_LEAST_BYTES))
     await share.take(room)
-    replies = await gateway.broker.fetch(wanted, max_bytes=room, min_bytes=0)
-    size = _size(replies)
+    replies = await gateway.broker.fetch(wanted, max_bytes=room, min_bytes=0, at_least_one=at_least_one)
+    size = size_of(replies)
     if size > room:
         await share.take(size - room)
     share.keep(before + size)
@@ -155,10 +150,6 @@ async def _standing(gateway: Gateway, place: FetchFrom) -> Fetched:
 
 def _limits(wanted: Sequence[FetchFrom]) -> Iterator[int]:
     return (each.max_bytes or 0 for each in wanted)
-
-
-def _size(replies: Sequence[Fetched]) -> int:
-    return sum(reply.size_bytes for reply in replies)
 
 
 async def _codec(call: Call, name: str) -> int:

@@ -33,10 +33,10 @@ DELETES_AT_ONCE = 1000
 WRITER_BUFFER_BYTES = 8 * 1024 * 1024
 # So little is read from a disk and written to it in place: handing it to a thread costs several times as much.
 IN_PLACE_BYTES = 96 * 1024
-# So many writes in a row that took longer than this have the next ones done in threads, for so long. One alone may be
-# the system that had something else to do.
+# Two writes that took longer than this, shortly after each other, have the next ones done in threads for a while. One
+# alone may be the system that had something else to do.
 SLOW_WRITE_SECONDS = 0.005
-SLOW_WRITES = 2
+SLOW_APART_SECONDS = 0.1
 SLOW_FOR_SECONDS = 1.0
 # A failure that may pass is tried again by whoever has something to do until a deadline. Below that stands only what
 # hides a request that went astray.
@@ -266,7 +266,7 @@ class LocalDisk(ObjectStore):
         self._root = root
         self._prefix = str(root)
         self._fsync_to = root if fsync else None
-        self._slow_in_a_row = 0
+        self._slow_at = float("-inf")
         self._slow_until = float("-inf")
 
     async def get(self, path: str) -> bytes | None:
@@ -301,9 +301,10 @@ class LocalDisk(ObjectStore):
             return work()
         finally:
             ended = time.monotonic()
-            self._slow_in_a_row = self._slow_in_a_row + 1 if ended - started > SLOW_WRITE_SECONDS else 0
-            if self._slow_in_a_row >= SLOW_WRITES:
-                self._slow_in_a_row, self._slow_until = 0, ended + SLOW_FOR_SECONDS
+            if ended - started > SLOW_WRITE_SECONDS:
+                if started - self._slow_at < SLOW_APART_SECONDS:
+                    self._slow_until = ended + SLOW_FOR_SECONDS
+                self._slow_at = ended
 
     async def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         with _translated(path):
