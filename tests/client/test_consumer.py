@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -228,6 +230,59 @@ def test_a_consumer_that_never_joined_is_let_go_of(client: LakelogClient, topic:
         consumer.poll()
     consumer.close()
     assert client.describe_group(group).members == ()
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_records_whose_reply_was_lost_come_with_the_next_poll(
+    client: LakelogClient, topic: str, group: str, done: bool
+) -> None:
+    client.produce(topic, list(range(6)), partition=0)
+    outage = Outage("/records", done=done)
+    consumer = Consumer(outage.sender(client), Membership(group, topic, offset_reset="earliest"))
+    with pytest.raises(RequestFailed, match="away"):
+        consumer.poll(max_records=4)
+    assert [record.json() for record in consumer.poll()] == list(range(6))
+    consumer.close()
+
+
+async def test_in_an_event_loop_a_poll_that_was_cancelled_loses_nothing(
+    aio: AsyncLakelogClient, topic: str, group: str
+) -> None:
+    await aio.produce(topic, list(range(200)), partition=0)
+    read: list[int] = []
+    async with aio.consumer(group, topic, **EARLIEST) as consumer:
+        await consumer.assignment()
+        for number in range(200):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.0005 * (number % 10)):
+                    read += [record.json() for record in await consumer.poll(0, max_records=5)]
+        while len(polled := await consumer.poll(0)):
+            read += [record.json() for record in polled]
+    assert read == list(range(200))
+
+
+def test_who_stops_in_the_middle_of_a_reply_goes_on_there(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(10)), partition=0)
+    read: list[int] = []
+    with client.consumer(group, topic, **EARLIEST) as consumer:
+        read += [record.json() for record in islice(consumer, 2)]
+        client.produce(topic, [10, 11], partition=0)
+        read += [record.json() for record in islice(consumer, 2)]
+        read += [record.json() for record in consumer.poll(max_records=3)]
+        read += [record.json() for record in islice(consumer, 2)]
+    assert read == list(range(9))
+    assert _values(client, group, topic, 4) == [8, 9, 10, 11]
+
+
+def test_a_seek_in_the_middle_of_a_reply_moves_its_own_partition(client: LakelogClient, topic: str, group: str) -> None:
+    for partition in (0, 1):
+        client.produce(topic, [f"{partition}-{number}" for number in range(3)], partition=partition)
+    with client.consumer(group, topic, **EARLIEST) as consumer:
+        first = next(iter(consumer))
+        other = 1 - first.partition
+        consumer.seek({(topic, first.partition): 1})
+        read = sorted(record.text() or "" for record in islice(consumer, 5))
+    assert read == sorted([f"{first.partition}-1", f"{first.partition}-2", *(f"{other}-{n}" for n in range(3))])
 
 
 async def test_in_an_event_loop(aio: AsyncLakelogClient, topic: str, group: str) -> None:

@@ -37,7 +37,8 @@ class Consumer:
 
     def poll(self, timeout_ms: int = 1_000, *, max_records: int | None = None) -> Polled:
         """Records as soon as there are some, or none after `timeout_ms`. They count as handed out."""
-        return self._membership.handed_out(self._poll(timeout_ms, max_records))
+        rest = self._membership.rest(max_records)
+        return rest if rest is not None else self._membership.handed_out(self._poll(timeout_ms, max_records))
 
     def commit(self) -> None:
         """Commit all that was handed out. Raises if some of it has gone to other consumers, who will do it again."""
@@ -68,8 +69,11 @@ class Consumer:
                 yield polled
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
+        member = self._membership
         while True:
-            yield from self._membership.one_by_one(self._poll(POLL_MS, None))
+            while (record := member.next_record()) is not None:
+                yield record
+            member.take_apart(self._poll(POLL_MS, None))
 
     def close(self) -> None:
         """Leave the group, so that the others go on with its partitions at once. As in Kafka, one with an instance id
@@ -103,10 +107,13 @@ class Consumer:
         while True:
             try:
                 self._join()
-                return self._send(self._membership.poll(timeout_ms, max_records))
+                polled = self._send(self._membership.poll(timeout_ms, max_records))
             except RequestFailed as failure:
                 if not self._membership.lost(failure):
                     raise
+            else:
+                self._membership.has_answered()
+                return polled
 
     def _commit_if_due(self, *, last: bool = False) -> None:
         member = self._membership
@@ -128,7 +135,8 @@ class AsyncConsumer:
 
     async def poll(self, timeout_ms: int = 1_000, *, max_records: int | None = None) -> Polled:
         """Records as soon as there are some, or none after `timeout_ms`. They count as handed out."""
-        return self._membership.handed_out(await self._poll(timeout_ms, max_records))
+        rest = self._membership.rest(max_records)
+        return rest if rest is not None else self._membership.handed_out(await self._poll(timeout_ms, max_records))
 
     async def commit(self) -> None:
         """Commit all that was handed out. Raises if some of it has gone to other consumers, who will do it again."""
@@ -159,9 +167,11 @@ class AsyncConsumer:
                 yield polled
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        member = self._membership
         while True:
-            for record in self._membership.one_by_one(await self._poll(POLL_MS, None)):
+            while (record := member.next_record()) is not None:
                 yield record
+            member.take_apart(await self._poll(POLL_MS, None))
 
     async def close(self) -> None:
         """Leave the group, so that the others go on with its partitions at once. As in Kafka, one with an instance id
@@ -195,10 +205,13 @@ class AsyncConsumer:
         while True:
             try:
                 await self._join()
-                return await self._send(self._membership.poll(timeout_ms, max_records))
+                polled = await self._send(self._membership.poll(timeout_ms, max_records))
             except RequestFailed as failure:
                 if not self._membership.lost(failure):
                     raise
+            else:
+                self._membership.has_answered()
+                return polled
 
     async def _commit_if_due(self, *, last: bool = False) -> None:
         member = self._membership

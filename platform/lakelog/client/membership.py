@@ -8,12 +8,14 @@ poll has a number, so that one whose reply was lost brings the same records when
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from httpx import Response
 
 from lakelog.client import replies
@@ -27,6 +29,8 @@ Reset: TypeAlias = Literal["earliest", "latest", "none"]
 NO_SUCH_CONSUMER = 40403
 ALREADY_EXISTS = 40902
 NOT_AS_IT_STANDS = 40903
+
+NOTHING = Polled(pa.table({"topic": pa.array([], pa.string()), "partition": pa.array([], pa.int32())}))
 
 
 class Membership:
@@ -63,6 +67,8 @@ class Membership:
         self._name = ""
         self._joined = False
         self._number = 0
+        self._last: ConsumedRecord | None = None
+        self.take_apart(NOTHING)
         self._committed_at_s: float | None = None
         self.uncommitted: dict[tuple[str, int], int] = {}
 
@@ -88,13 +94,13 @@ class Membership:
         return self._call("POST", f"{self._path}/subscription", self._subscription)
 
     def poll(self, timeout_ms: int, max_records: int | None) -> Call[Polled]:
-        self._number += 1
+        """Under the number of the poll before, until that `has_answered`: then it brings the same records again."""
         params: dict[str, str | int] = {"timeout": timeout_ms}
         if self._max_bytes is not None:
             params["max_bytes"] = self._max_bytes
         if max_records is not None:
             params["max_records"] = max_records
-        headers = {"Accept": ARROW_STREAM, "Lakelog-Poll": str(self._number)}
+        headers = {"Accept": ARROW_STREAM, "Lakelog-Poll": str(self._number + 1)}
         return Call("GET", f"{self._path}/records", replies.polled, params, headers, wait_ms=timeout_ms)
 
     def commit(self) -> Call[None]:
@@ -126,6 +132,10 @@ class Membership:
     def has_joined(self) -> None:
         self._joined = True
 
+    def has_answered(self) -> None:
+        """The reply to a poll is here. To the gateway the next number says so."""
+        self._number += 1
+
     # What was handed out.
 
     def handed_out(self, polled: Polled) -> Polled:
@@ -133,19 +143,46 @@ class Membership:
         self.uncommitted.update(polled.last_offsets())
         return polled
 
-    def one_by_one(self, polled: Polled) -> Iterator[ConsumedRecord]:
-        """A record is handed out when the next one is asked for: until then it may not have been done."""
-        for record in polled:
-            yield record
-            self.uncommitted[record.topic, record.partition] = record.offset
+    def take_apart(self, polled: Polled) -> None:
+        """From now on its records are asked for one by one."""
+        self._reply, self._taken, self._records = polled, 0, iter(polled)
+
+    def next_record(self) -> ConsumedRecord | None:
+        """The next of the reply that was taken apart. It counts as handed out when the one after it is asked for: until
+        then it may not have been done.
+        """
+        self._count_last()
+        self._last = next(self._records, None)
+        self._taken += self._last is not None
+        return self._last
+
+    def rest(self, max_records: int | None = None) -> Polled | None:
+        """What nobody has asked for of a reply that was taken apart. Who stopped in the middle of it goes on there."""
+        self._count_last()
+        rest = Polled(self._reply.table.slice(self._taken))
+        if not len(rest):
+            return None
+        given = Polled(rest.table.slice(0, max_records))
+        self.take_apart(Polled(rest.table.slice(len(given))))
+        return self.handed_out(given)
+
+    def _count_last(self) -> None:
+        if self._last is not None:
+            self.uncommitted[self._last.topic, self._last.partition] = self._last.offset
+            self._last = None
 
     def committed(self, now_s: float) -> None:
         self.uncommitted.clear()
         self._committed_at_s = now_s
 
     def sought(self, places: Mapping[tuple[str, int], int]) -> None:
-        for place in places:
-            self.uncommitted.pop(place, None)
+        rest = self._reply.table.slice(self._taken)
+        for topic, partition in places:
+            self.uncommitted.pop((topic, partition), None)
+            rest = rest.filter((pc.field("topic") != topic) | (pc.field("partition") != partition))
+        if self._last is not None and (self._last.topic, self._last.partition) in places:
+            self._last = None
+        self.take_apart(Polled(rest))
 
     def commits_now(self, now_s: float, *, last: bool = False) -> bool:
         """Whether it is time to commit without being asked; before it is deleted, for the last time."""
@@ -160,6 +197,8 @@ class Membership:
             return False
         self._forget()
         self.uncommitted.clear()
+        self._last = None
+        self.take_apart(NOTHING)
         return True
 
     def passed_on(self, failure: RequestFailed) -> bool:
