@@ -379,8 +379,9 @@ class GroupService:
         tenure = await self._coordinating()
         await tenure.membership.tick()
         await self._look_at_topics(tenure)
-        for topic, count in (await self._partition_counts(tenure, tenure.book.topics, max_age_ms=0)).items():
-            if not count:
+        for topic in sorted(tenure.book.topics):
+            # One by one: what was not there when a look at many began may be by its end.
+            if (await self._partition_counts(tenure, [topic], max_age_ms=0)).get(topic) == 0:
                 await _forget_topic(tenure, topic)
         in_the_book = tenure.book.topics
         tenure.table_ids = {topic: table_id for topic, table_id in tenure.table_ids.items() if topic in in_the_book}
@@ -476,7 +477,10 @@ class GroupService:
         if any(each.pattern is not None for each in subscriptions):
             wanted.update(await self._broker.admin.list_topics())
             wanted.update(tenure.coordinator.topics)
-        await self._tell_topics(tenure, await self._partition_counts(tenure, wanted, max_age_ms))
+        counts = await self._partition_counts(tenure, wanted, max_age_ms)
+        # To look at many takes its time, and who was made meanwhile must not be told to have gone.
+        gone = [topic for topic, count in counts.items() if not count and topic in tenure.coordinator.topics]
+        await self._tell_topics(tenure, counts | await self._partition_counts(tenure, gone, max_age_ms=0))
 
     async def _partition_counts(self, tenure: Tenure, topics: Iterable[str], max_age_ms: float) -> dict[str, int]:
         """A topic that can't be read is left out, so that it stays what it was to the groups and stops none of them."""

@@ -51,6 +51,7 @@ class Gateway:
         finally:
             for each in (task, *others):
                 each.cancel()
+            await asyncio.wait((task, *others))  # whoever goes on meets nobody who is still at it
 
 
 async def _gone(reader: Request) -> Literal[True]:

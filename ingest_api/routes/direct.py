@@ -35,13 +35,19 @@ class BoundedRoute(APIRoute):
             if not announced:
                 return await handle(request)
             async with gateway_of(request).bodies.read(request, SMALL_BODY_BYTES_MAX) as body:
+                unread = [body]
 
                 async def whole() -> Message:
-                    return {"type": "http.request", "body": body, "more_body": False}
+                    # After the body the channel itself is asked: who waits for the client to leave waits there.
+                    return _message(unread.pop()) if unread else await request.receive()
 
                 return await handle(Request(request.scope, whole))
 
         return within_limits
+
+
+def _message(body: bytes) -> Message:
+    return {"type": "http.request", "body": body, "more_body": False}
 
 
 def path_parameter(name: str, kind: str, doc: str) -> dict[str, Any]:

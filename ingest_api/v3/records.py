@@ -6,8 +6,10 @@ report after one commit, and one that does not gets as many records into a commi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 from fastapi import FastAPI
@@ -36,6 +38,8 @@ from lakelog.produce import Acks
 
 # A group is one commit; more records than this make it no better.
 GROUP_RECORDS_MAX = 10_000
+# Of a body that is here already so much is looked at in one go.
+PORTION_BYTES = 1 << 20
 
 
 async def produce(request: Request) -> Response:
@@ -56,8 +60,7 @@ async def produce_batch(request: Request) -> Response:
     cluster_id = catalogue_of(request, request.path_params["cluster_id"]).cluster_id
     _require_json(request)
     async with gateway.bodies.read(request) as body:
-        entries = split_batch(body, gateway.settings.request_records_max)
-        records = _read(entries.values(), read_entry, gateway)
+        entries, records = await gateway.compute(len(body), lambda: _read_batch(body, gateway))
         reports = await deliver(records, _append_to(gateway, topic), cluster_id, topic)
     named = [{"id": name, **report} for name, report in zip(entries, reports, strict=True)]
     successes = [report for report in named if "offset" in report]
@@ -74,19 +77,33 @@ def _require_json(request: Request) -> None:
 async def _arriving(request: Request, gateway: Gateway) -> AsyncGenerator[list[bytes]]:
     """Groups of records as they arrive, until the sender ends the request or the gateway stops."""
     split, share = ConcatenatedJson(gateway.settings.body_bytes_max), Share(gateway.bodies.room)
+    clock, timeout_ms = gateway.broker.clock, gateway.settings.body_timeout_ms
+    latest_ms: float | None = None  # for what has arrived of a record, and holds room, to become a whole one
     try:
         async with aclosing(_pieces(request)) as pieces:
-            while (piece := await gateway.unless_stopping(anext(pieces, b""))) is not None:
+            while True:
+                left_s = None if latest_ms is None else max(0.0, latest_ms - clock.monotonic_ms()) / 1000
+                async with asyncio.timeout(left_s):
+                    piece = await gateway.unless_stopping(anext(pieces, b""))
+                if piece is None:
+                    return
                 await share.take(len(piece))
-                if piece:
-                    yield split.feed(piece)
-                else:
+                records = split.feed(piece)
+                if records:
+                    yield records
+                if not piece:
                     split.finish()
                 if split.fault is not None:
                     raise split.fault
                 if not piece:
                     return
                 share.keep(split.pending_bytes)
+                if not split.pending_bytes:
+                    latest_ms = None
+                elif records or latest_ms is None:
+                    latest_ms = clock.monotonic_ms() + timeout_ms
+    except TimeoutError:
+        raise HttpError(408, f"a record did not arrive whole within {timeout_ms} ms") from None
     finally:
         share.keep(0)
 
@@ -104,7 +121,8 @@ async def _whole(request: Request, gateway: Gateway) -> AsyncGenerator[list[byte
     """A compressed body is unpacked first."""
     async with gateway.bodies.read(request) as body:
         split = ConcatenatedJson(gateway.settings.body_bytes_max)
-        yield split.feed(body)
+        for start in range(0, len(body), PORTION_BYTES):
+            yield split.feed(body[start : start + PORTION_BYTES])
         split.finish()
         if split.fault is not None:
             raise split.fault
@@ -118,8 +136,15 @@ async def _reports(
     async with aclosing(groups):
         async for group in groups:
             for start in range(0, len(group), GROUP_RECORDS_MAX):
-                records = _read(group[start : start + GROUP_RECORDS_MAX], read_record, gateway)
+                texts = group[start : start + GROUP_RECORDS_MAX]
+                records = await gateway.compute(sum(map(len, texts)), partial(_read, texts, read_record, gateway))
                 yield encoder.encode_lines(await deliver(records, append, cluster_id, topic))
+
+
+def _read_batch(body: bytes, gateway: Gateway) -> tuple[Iterable[str], list[NewRecord | HttpError]]:
+    """The entries' ids, and the entries."""
+    entries = split_batch(body, gateway.settings.request_records_max)
+    return entries, _read(entries.values(), read_entry, gateway)
 
 
 def _read(

@@ -389,7 +389,7 @@ def joined(first: Sequence[Fetched], then: Sequence[Fetched]) -> list[Fetched]:
 def _as_one(first: Fetched, then: Fetched) -> Fetched:
     if then.error is not None or not first.rows.num_rows:
         return then
-    rows = pa.concat_tables((first.rows, then.rows))
+    rows = pa.concat_tables((first.rows, then.rows)) if then.rows.num_rows else first.rows
     return replace(then, rows=rows, size_bytes=first.size_bytes + then.size_bytes)
 
 

@@ -30,6 +30,7 @@ from consumer_groups.state import Phase
 from consumer_groups.tenure import FILES_MAX, fact_ledger, offset_ledger
 from lakelog.clock import Clock
 from lakelog.errors import ErrorCode, LakelogError
+from lakelog.topics import Topic
 from tests.conftest import OpenBroker
 from tests.contract.group_members import GROUP, commit_simply, joined, offsets_of, settle
 from tests.contract.records import MovedClock, append, records
@@ -200,6 +201,27 @@ async def test_what_is_said_of_a_topic_that_was_made_anew_stands(
     await asyncio.gather(service.sweep(), commit_simply(service, {FIRST: 2}, group_id=groups[-1]))
     await service.sweep()
     assert [await offsets_of(service, group) for group in groups] == [{FIRST: 0}, {}, {}, {}, {FIRST: 2}]
+
+
+async def test_a_topic_that_is_made_anew_while_others_are_looked_at_keeps_its_offsets(
+    open_groups: OpenGroups, open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, stranger = await open_groups(), open_broker()
+    topics, get = service._broker.topics, service._broker.topics.get
+    await service._broker.admin.create_topic("zebras", 1)
+    await commit_simply(service, {FIRST: 1, TopicPartition("zebras", 0): 1})
+    await stranger.admin.delete_topic(TOPIC)
+
+    async def meanwhile(name: str, *, max_age_ms: float | None = None) -> Topic:
+        if name == "zebras" and max_age_ms == 0:
+            monkeypatch.setattr(topics, "get", get)
+            await service._broker.admin.create_topic(TOPIC, 2)
+            await commit_simply(service, {FIRST: 3})
+        return await get(name, max_age_ms=max_age_ms)
+
+    monkeypatch.setattr(topics, "get", meanwhile)
+    await service.sweep()
+    assert (await offsets_of(service))[FIRST] == 3
 
 
 async def test_who_takes_groups_back_believes_what_was_committed_meanwhile(

@@ -185,6 +185,17 @@ async def test_how_long_a_poll_waits(served: Served) -> None:
         assert await asyncio.wait_for(each.poll(query), 30) == []
 
 
+async def test_a_body_that_nobody_asked_for_holds_up_no_poll(served: Served) -> None:
+    await create(served, "orders")
+    reader = await consumer(served, "one")
+    await reader.subscribe("orders")
+    path, headers = f"{reader.path}/records?timeout=60000", {"Accept": JSON_V2}
+    waiting = asyncio.ensure_future(served.request("GET", path, content=b"{}", headers=headers))
+    assert (await served.get("/healthy")).status_code == 204, "it waits without holding up the others"
+    await send(served, "orders", "a")
+    assert [each["value"] for each in (await waiting).json()] == ["a"]
+
+
 async def test_a_poll_has_so_many_bytes_and_records(served: Served) -> None:
     await send(served, "orders", *range(10))
     one = await consumer(served)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -148,6 +149,21 @@ async def test_a_record_has_the_limit_of_every_body(open_gateway: OpenGateway) -
         assert len(await reports_of(client, small * 5)) == 5, "the row of them may be longer"
         large = json.dumps(value("x" * 2000)).encode()
         assert error_of(await client.post(RECORDS, content=large, headers=AS_JSON))[0] == 413
+        assert client.gateway.bodies.room.bytes == 0
+
+
+async def test_a_record_that_does_not_become_whole_is_waited_for_so_long(open_gateway: OpenGateway) -> None:
+    whole, silent = json.dumps(value("x" * 500)).encode(), asyncio.Event()
+
+    async def half() -> AsyncIterator[bytes]:
+        yield whole + whole[:300]
+        await silent.wait()
+
+    async with open_gateway(body_timeout_ms="50") as client:
+        await create(client, "orders")
+        reply = await client.post(RECORDS, content=half(), headers=AS_JSON)
+        reports = [json.loads(line) for line in reply.text.replace("}{", "}\n{").splitlines()]
+        assert [each["error_code"] for each in reports] == [200, 408]
         assert client.gateway.bodies.room.bytes == 0
 
 

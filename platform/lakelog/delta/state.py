@@ -20,10 +20,10 @@ from lakelog.delta.tombstones import Tombstones
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerStates, WrittenBatch, decode_notes, in_order
 from lakelog.model.segment import Segment
-from lakelog.model.topic import check_partition_count
 
 CONFIG_PREFIX = "lakelog."
 PARTITIONS_PROPERTY = "lakelog.partitions"
+PARTITIONS_READ_MAX = 10_000  # more than a topic may get: what there is stays readable if that becomes less
 DELETED_PROPERTY = "lakelog.deleted"
 # What is remembered of producers whose records are gone, and with them the files that said so.
 PRODUCERS_PROPERTY = "lakelog.producers"
@@ -269,9 +269,9 @@ class TableState:
 
 
 def _partition_count(text: str) -> int:
-    if not text.isdecimal():
-        raise LakelogError(ErrorCode.INVALID_PARTITIONS, f"{PARTITIONS_PROPERTY} should be a number, not {text!r}")
-    check_partition_count(int(text))
+    if not text.isdecimal() or not 1 <= int(text) <= PARTITIONS_READ_MAX:
+        wanted = f"a number from 1 to {PARTITIONS_READ_MAX}"
+        raise LakelogError(ErrorCode.INVALID_PARTITIONS, f"{PARTITIONS_PROPERTY} should be {wanted}, not {text!r}")
     return int(text)
 
 
