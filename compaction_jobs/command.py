@@ -16,6 +16,7 @@ import typer
 
 from compaction_jobs.surroundings import (
     EVERY_SECONDS,
+    FSYNC_VARIABLE,
     JOB_NAMES,
     OFFSETS_RETENTION_MINUTES,
     RETENTION_VARIABLE,
@@ -54,6 +55,10 @@ IoLimit = Annotated[
     float,
     typer.Option("--io-bytes-per-second", min=0, help="The most that is read and written together; 0 is no limit."),
 ]
+Fsync = Annotated[
+    bool,
+    typer.Option("--fsync", envvar=FSYNC_VARIABLE, help="Flush files to the disk, as the gateways do if so set."),
+]
 OffsetsRetention = Annotated[
     int,
     typer.Option(
@@ -74,6 +79,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Compact also what is not due yet.")] = False,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Pass over named topics that are not there.")] = False,
     io_bytes_per_second: IoLimit = 0.0,
+    fsync: Fsync = False,
     offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
     option: StoreOptions = None,
 ) -> None:
@@ -107,7 +113,8 @@ def run(
         return failed
 
     how = {"dry_run": dry_run, "force": force, "if_exists": if_exists, "io_bytes_per_second": io_bytes_per_second}
-    if _with_context(warehouse, option, work, **how, offsets_retention_minutes=offsets_retention_minutes):
+    how["offsets_retention_minutes"] = offsets_retention_minutes
+    if _with_context(warehouse, option, work, fsync=fsync, **how):
         raise typer.Exit(1)
 
 
@@ -138,7 +145,8 @@ def status(
         if not topic:
             statuses[offset_table.NAME] = await offsets.status(context)
         last = await Journal(context.broker.store, context.broker.clock).last_runs()
-        print_status(statuses, last)
+        if statuses or not missing:
+            print_status(statuses, last)
         return bool(missing)
 
     if _with_context(warehouse, option, work, offsets_retention_minutes=offsets_retention_minutes):
@@ -150,6 +158,7 @@ def schedule(
     warehouse: Warehouse = "./data",
     every_seconds: Annotated[float, typer.Option("--every-seconds", min=1, help="How often to look.")] = EVERY_SECONDS,
     io_bytes_per_second: IoLimit = 0.0,
+    fsync: Fsync = False,
     offsets_retention_minutes: OffsetsRetention = OFFSETS_RETENTION_MINUTES,
     option: StoreOptions = None,
     until_stdin_ends: Annotated[
@@ -165,21 +174,27 @@ def schedule(
         await keep_clean(context, every_seconds, sys.stdin if until_stdin_ends else None)
 
     how = {"io_bytes_per_second": io_bytes_per_second, "offsets_retention_minutes": offsets_retention_minutes}
-    _with_context(warehouse, option, work, **how)
+    _with_context(warehouse, option, work, fsync=fsync, **how)
 
 
 def _with_context(
-    warehouse: str, options: list[str] | None, work: Callable[[Context], Awaitable[T]], **how: float | bool
+    warehouse: str,
+    options: list[str] | None,
+    work: Callable[[Context], Awaitable[T]],
+    *,
+    fsync: bool = False,
+    **how: float | bool,
 ) -> T:
     """Run some work on a warehouse. What goes wrong with all of it is told in one line."""
     from compaction_jobs.commits import FAILURES, told
     from compaction_jobs.context import Context
     from lakelog.broker import Broker
+    from lakelog.config import ServerSettings
 
     given = {**options_of(os.environ), **_pairs(options or [])}
 
     async def opened() -> T:
-        async with Broker.open(warehouse, options=given) as broker:
+        async with Broker.open(warehouse, ServerSettings(fsync=fsync), given) as broker:
             return await work(Context(broker, warehouse, given, **how))  # type: ignore[arg-type]
 
     try:

@@ -105,7 +105,8 @@ class Context:
 
     def access(self, tasks_at_once: int) -> Access:
         """What a task is given. The limit is for all tasks together."""
-        return Access(self.broker.store.url, self.options, self.io_bytes_per_second / max(1, tasks_at_once))
+        limit = self.io_bytes_per_second / max(1, tasks_at_once)
+        return Access(self.broker.store.url, self.options, limit, self.broker.settings.fsync)
 
 
 def _tasks_of(session: SparkSession) -> str:

@@ -40,6 +40,7 @@ class Access:
     url: str
     options: Mapping[str, str] = field(default_factory=dict)
     bytes_per_second: float = 0.0
+    fsync: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Files:
     """Reads segments of a warehouse, row group by row group, no faster than the limit."""
 
     def __init__(self, access: Access, clock: Clock | None = None, sleep: Sleep = asyncio.sleep) -> None:
-        self.store: Store = open_store(access.url, access.options)
+        self.store: Store = open_store(access.url, access.options, fsync=access.fsync)
         self._reader = SegmentReader(self.store, None, 0)
         self._clock = clock or SystemClock()
         self._sleep = sleep

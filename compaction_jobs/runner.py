@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
 
+from compaction_jobs.commits import FAILURES, told
 from compaction_jobs.context import Context
 from compaction_jobs.jobs import compaction, merge, offsets, retention, vacuum
 from compaction_jobs.journal import Journal
@@ -13,6 +15,8 @@ from compaction_jobs.outcome import WHOLE_TOPIC, Outcome, Outcomes, Tell
 from compaction_jobs.surroundings import JOB_NAMES
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.topics import Topic, unknown_topic
+
+log = logging.getLogger(__name__)
 
 Job: TypeAlias = Callable[[Context, Sequence[Topic], Tell], Awaitable[None]]
 
@@ -42,11 +46,20 @@ async def run_job(
             await _over_topics(context, job, topic_names, outcomes.tell)
         elif not topic_names:
             await offsets.run(context, outcomes.tell)
-    finally:
-        if not context.dry_run:
-            journal = Journal(context.broker.store, context.broker.clock)
-            await journal.write(secrets.token_hex(8), started_ms, list(outcomes))
+    except BaseException:
+        try:
+            await _write_down(context, started_ms, outcomes)
+        except FAILURES as error:  # why the job stopped is what there is to tell
+            log.warning("what %s did before it stopped could not be written down: %s", job, told(error))
+        raise
+    await _write_down(context, started_ms, outcomes)
     return list(outcomes)
+
+
+async def _write_down(context: Context, started_ms: int, outcomes: Outcomes) -> None:
+    if not context.dry_run:
+        journal = Journal(context.broker.store, context.broker.clock)
+        await journal.write(secrets.token_hex(8), started_ms, list(outcomes))
 
 
 async def _over_topics(context: Context, job: str, topic_names: Sequence[str], tell: Tell) -> None:
@@ -67,7 +80,9 @@ async def open_topics(context: Context, names: Sequence[str] = ()) -> tuple[list
     Among the others is one that was named and is not there, unless the context has it that it need not be.
     """
     broker = context.broker
-    found = await broker.admin.survey(names or await broker.admin.folders(internal=True), max_age_ms=0)
+    # Named twice, a topic would be rewritten twice.
+    wanted = dict.fromkeys(names) or await broker.admin.folders(internal=True)
+    found = await broker.admin.survey(wanted, max_age_ms=0)
     for topic in found.topics:
         # Nobody appends here, so nothing else would let go of producers that fell silent.
         topic.state.producers.forget_before(context.now_ms - broker.settings.producer_expiration_ms)

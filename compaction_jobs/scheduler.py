@@ -153,6 +153,8 @@ async def _spark_application(context: Context, jobs: Sequence[str], topics: Sequ
         command += ["--topic", topic]
     if context.io_bytes_per_second:
         command += ["--io-bytes-per-second", str(context.io_bytes_per_second)]
+    if context.broker.settings.fsync:
+        command += ["--fsync"]
     environment = {**os.environ, **options_variable(context.options), "COLUMNS": "200"}
     try:
         ended = await run_application(command, environment, limit_s=SPARK_LIMIT_S)

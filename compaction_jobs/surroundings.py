@@ -11,7 +11,9 @@ JOB_NAMES = ("retention", "compaction", "merge", "offsets", "vacuum")
 EVERY_SECONDS = 60.0
 WAREHOUSE_VARIABLE = "LAKELOG_WAREHOUSE"
 OPTIONS_VARIABLE = "LAKELOG_STORE_OPTIONS"
-# The gateways' setting: a job that is told less than they are would take offsets that they still keep.
+# The gateways' settings. A job that writes without flushing might lose what they have flushed, and one that is told of
+# less retention would take offsets that they still keep.
+FSYNC_VARIABLE = "LAKELOG_FSYNC"
 RETENTION_VARIABLE = "LAKELOG_OFFSETS_RETENTION_MINUTES"
 OFFSETS_RETENTION_MINUTES = 10_080
 

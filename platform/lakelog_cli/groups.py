@@ -168,12 +168,16 @@ def delete(
             if not sys.stdin.isatty():
                 raise failure("deleting needs a yes: say --yes where nobody can be asked")
             typer.confirm(f"Delete {', '.join(groups)} with all committed offsets?", abort=True, err=True)
-        for group in groups:
-            client.delete_group(group)
-            if not as_json:
-                note(f"Group {group} is deleted.")
-    if as_json:
-        print_json(groups)
+        deleted: list[str] = []
+        try:
+            for group in groups:
+                client.delete_group(group)
+                deleted.append(group)
+                if not as_json:
+                    note(f"Group {group} is deleted.")
+        finally:  # also those before one that can't be
+            if as_json:
+                print_json(deleted)
 
 
 def _topic_and_partitions(text: str) -> tuple[str, list[int] | None]:

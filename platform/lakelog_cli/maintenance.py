@@ -25,6 +25,7 @@ def scheduler(
     *,
     every_seconds: float,
     io_bytes_per_second: float,
+    fsync: bool,
     offsets_retention_minutes: int,
 ) -> Iterator[None]:
     """Runs while in the block. A warehouse in memory is in no other process's reach, and has none."""
@@ -34,6 +35,7 @@ def scheduler(
     command = [sys.executable, "-m", "compaction_jobs", "schedule", "--until-stdin-ends", "--warehouse", warehouse]
     command += ["--every-seconds", str(every_seconds), "--io-bytes-per-second", str(io_bytes_per_second)]
     command += ["--offsets-retention-minutes", str(offsets_retention_minutes)]
+    command += ["--fsync"] if fsync else []
     # A session of its own: Ctrl-C is for the gateway, which drains first.
     process = subprocess.Popen(
         command,

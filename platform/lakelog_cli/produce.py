@@ -97,18 +97,33 @@ def _send_lines(client: LakelogClient, topic: str, records: Iterator[tuple[int, 
         note("Each line becomes a record; Ctrl-D ends.")
     sent = 0
     with client.producer(topic, partition=partition) as producer:
-        for number, record in records:
-            try:
-                delivery = producer.send_record(record if partition is None else replace(record, partition=None))
-            except LakelogError as error:
-                raise _refused(number, error.message) from None
-            sent += 1
-            # A refusal is told at the next line, and not after the last of a million.
-            if delivery.done():
-                delivery.result()
-            elif sys.stdin.isatty():
-                producer.flush()
+        try:
+            for number, record in records:
+                try:
+                    delivery = producer.send_record(record if partition is None else replace(record, partition=None))
+                except LakelogError as error:
+                    raise _NoRecord(number, error.message) from None
+                sent += 1
+                # A refusal is told at the next line, and not after the last of a million.
+                if delivery.done():
+                    delivery.result()
+                elif sys.stdin.isatty():
+                    producer.flush()
+        except _NoRecord as line:
+            producer.flush()  # if that fails, it is what there is to tell
+            sent_before = f"what stands before it was sent, so go on from line {line.number}"
+            before = sent_before if sent else "nothing was sent"
+            raise failure(f"line {line.number} is not a record: {line.reason}; {before}") from None
     return sent
+
+
+class _NoRecord(Exception):
+    """A line that can't be sent."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(number, reason)
+        self.number = number
+        self.reason = reason
 
 
 def _records(
@@ -124,7 +139,7 @@ def _records(
             try:
                 record = from_line(text)
             except ValueError as error:
-                raise _refused(number, str(error)) from None
+                raise _NoRecord(number, str(error)) from None
             both = (*headers, *record.headers)
             yield number, Record(record.value, record.key, both, record.timestamp, record.partition)
         elif split_at is None:
@@ -132,13 +147,8 @@ def _records(
         else:
             key, found, value = text.partition(split_at)
             if not found:
-                raise _refused(number, f"there is no {separator!r} between key and value")
+                raise _NoRecord(number, f"there is no {separator!r} between key and value")
             yield number, Record(value, key, headers)
-
-
-def _refused(number: int, reason: str) -> typer.Exit:
-    before = "nothing was sent" if number == 1 else f"what stands before it was sent, so go on from line {number}"
-    return failure(f"line {number} is not a record: {reason}; {before}")
 
 
 def _send_file(

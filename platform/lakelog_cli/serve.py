@@ -103,6 +103,7 @@ def _scheduler(
         settings.storage,
         every_seconds=every_seconds,
         io_bytes_per_second=io_bytes_per_second,
+        fsync=settings.log.fsync,
         offsets_retention_minutes=settings.groups.offsets_retention_minutes,
     )
 

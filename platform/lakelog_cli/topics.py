@@ -182,12 +182,16 @@ def delete(
                 raise failure("deleting needs a yes: say --yes where nobody can be asked")
             records = sum(client.describe_topic(topic).records for topic in topics)
             typer.confirm(f"Delete {', '.join(topics)} with {counted(records, 'record')}?", abort=True, err=True)
-        for topic in topics:
-            client.delete_topic(topic)
-            if not as_json:
-                note(f"Topic {topic} is deleted.")
-    if as_json:
-        print_json(topics)
+        deleted: list[str] = []
+        try:
+            for topic in topics:
+                client.delete_topic(topic)
+                deleted.append(topic)
+                if not as_json:
+                    note(f"Topic {topic} is deleted.")
+        finally:  # also those before one that can't be
+            if as_json:
+                print_json(deleted)
 
 
 @app.command("delete-records")

@@ -23,6 +23,7 @@ from compaction_jobs.outcome import Amount, Outcome, Tell
 from compaction_jobs.report import ProgressBar
 from lakelog.broker import Broker
 from lakelog.delta.store import StoreUnavailable
+from lakelog.upkeep import Upkeep
 from tests.cli.conftest import invoke
 from tests.contract.records import COLD, append, records
 
@@ -56,6 +57,25 @@ def assert_told(done: Result, told: str) -> None:
     assert isinstance(done.exception, SystemExit)
     lines = done.stderr.splitlines()
     assert [line.partition(told)[0] for line in lines] == [f"lakelog: {job}: " for job in SPARK_JOBS]
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_jobs_flush_what_they_write_where_gateways_do(
+    orphan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushes: bool
+) -> None:
+    flushed: list[int] = []
+    flush = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(flush(descriptor) or 1))
+    if flushes:
+        monkeypatch.setenv("LAKELOG_FSYNC", "true")
+    assert invoke("", "jobs", "run", "vacuum", "--warehouse", str(tmp_path)).exit_code == 0
+    assert bool(flushed) == flushes
+
+
+def test_a_topic_that_is_not_there_has_no_status(orphan: Path, tmp_path: Path) -> None:
+    done = invoke("", "jobs", "status", "--topic", "nowhere", "--warehouse", str(tmp_path))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "nowhere" in done.stderr
 
 
 def test_without_java_the_jobs_that_need_none_are_run(
@@ -130,7 +150,12 @@ def test_a_topic_that_goes_before_its_turn_does_not_fail_what_the_schedule_start
     assert "gone failed: there is no topic 'gone'" in done.stdout
 
 
-def test_status_tells_what_is_due_what_waits_and_what_can_not_be_read(tmp_path: Path) -> None:
+def test_status_tells_what_is_due_what_waits_and_what_can_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else the leader might merge some of the files before it stops.
+    monkeypatch.setattr(Upkeep, "appended", lambda self, topic: None)
+
     async def fill() -> None:
         async with Broker.open(str(tmp_path), COLD) as broker:
             await broker.admin.create_topic("small", 1, {"segment.ms": "1"})

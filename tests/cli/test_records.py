@@ -228,6 +228,16 @@ def test_a_line_that_is_no_record_ends_it_and_says_where_to_go_on(lakelog: Lakel
     assert "line 1 is not a record: there is no ':' between key and value; nothing was sent" in said
 
 
+def test_a_line_that_is_no_record_is_not_told_before_those_that_stand_before_it(
+    lakelog: Lakelog, refused: Refused
+) -> None:
+    lines = b'{"value": 1}\n{"value": 2, "partition": 7}\nnonsense\n'
+    lakelog("topics", "create", "narrow")
+    said = refused("produce", "narrow", "--json-lines", exit_code=1, stdin=lines)
+    assert "names a partition that is not there" in said
+    assert "go on" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "exit_code", "said"),
     [

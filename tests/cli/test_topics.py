@@ -7,7 +7,8 @@ import json
 import pytest
 
 from lakelog.client import LakelogClient
-from tests.cli.conftest import Lakelog, Refused
+from lakelog_cli.local_gateway import LocalGateway
+from tests.cli.conftest import Lakelog, Refused, invoke
 
 
 def test_a_topic_from_its_creation_to_its_end(lakelog: Lakelog, refused: Refused) -> None:
@@ -47,10 +48,13 @@ def test_a_description_shows_partitions_and_the_configs_that_were_set(lakelog: L
     assert "cleanup.policy" in lakelog("topics", "describe", "shown", "--all")
 
 
-def test_a_script_hears_what_is_deleted(lakelog: Lakelog) -> None:
+def test_a_script_hears_what_is_deleted(lakelog: Lakelog, server: LocalGateway) -> None:
     lakelog("topics", "create", "gone-1")
     lakelog("topics", "create", "gone-2")
     assert json.loads(lakelog("topics", "delete", "gone-1", "gone-2", "--yes", "--json")) == ["gone-1", "gone-2"]
+    lakelog("topics", "create", "gone-3")
+    done = invoke(server.url, "topics", "delete", "gone-3", "nowhere", "--yes", "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (1, ["gone-3"])
 
 
 def test_nothing_is_deleted_without_a_yes(lakelog: Lakelog, refused: Refused) -> None:

@@ -13,9 +13,9 @@ from compaction_jobs.context import Context, Progress
 from compaction_jobs.jobs import compaction, merge
 from compaction_jobs.journal import Journal
 from compaction_jobs.lease import Lease
-from compaction_jobs.outcome import Outcome, Outcomes
+from compaction_jobs.outcome import Outcome, Outcomes, Tell
 from compaction_jobs.rewriting import Written
-from compaction_jobs.runner import run_job
+from compaction_jobs.runner import TOPIC_JOBS, run_job
 from lakelog.broker import Broker
 from lakelog.delta.store import StoreUnavailable
 from lakelog.errors import ErrorCode, LakelogError
@@ -46,6 +46,22 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         return work(None)
 
     monkeypatch.setattr(Context, "on_spark", here)
+
+
+async def test_why_a_job_stopped_is_told_also_where_it_can_not_be_written_down(
+    due: Broker, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends(context: Context, topics: object, tell: Tell) -> None:
+        tell(Outcome(job="retention", topic="fine", partition=0, reason=""))
+        raise LakelogError(ErrorCode.UNKNOWN_SERVER_ERROR, "it ended")
+
+    async def fails(self: Journal, *_: object) -> None:
+        raise StoreUnavailable("connection reset")
+
+    monkeypatch.setitem(TOPIC_JOBS, "retention", ends)
+    monkeypatch.setattr(Journal, "write", fails)
+    with pytest.raises(LakelogError, match="it ended"):
+        await run_job(Context(due, warehouse.url, warehouse.options), "retention")
 
 
 def names_of(units: Sequence[Any]) -> list[str]:

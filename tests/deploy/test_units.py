@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from compaction_jobs.surroundings import FSYNC_VARIABLE, OFFSETS_RETENTION_MINUTES, RETENTION_VARIABLE
 from ingest_api.settings import load_settings
 from tests.deploy.tools import DEPLOY, ROOT, TIMEOUT_S, program, said_by
 
@@ -105,5 +106,7 @@ def test_the_environment_file_is_taken() -> None:
     settings = load_settings({}, variables)
     assert settings.log.fsync
     assert settings.gateway.access_log == "off"
-    named = "warehouse http public_url kafka kafka_advertised fsync access_log"
+    assert variables[RETENTION_VARIABLE] == str(OFFSETS_RETENTION_MINUTES)
+    assert FSYNC_VARIABLE in variables, "of the jobs too"
+    named = "warehouse http public_url kafka kafka_advertised fsync offsets_retention_minutes access_log"
     assert settings.sources.keys() == set(named.split())

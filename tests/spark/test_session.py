@@ -152,6 +152,8 @@ def test_without_the_jars_spark_submit_is_told_which_to_name(tmp_path: Path, war
 @pytest.mark.spark
 def test_the_session_keeps_utc_and_leaves_nothing_in_the_working_folder(spark: SparkSession):
     assert delta_session() is spark
+    with pytest.raises(SparkUnavailable, match="S3AFileSystem, and runs in this process already: stop the session"):
+        delta_session(warehouse="s3://data")
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert not Path("spark-warehouse").exists()
     assert not Path("metastore_db").exists()

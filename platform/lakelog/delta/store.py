@@ -7,6 +7,7 @@ raise StoreUnavailable (it may pass: try again) or StoreRefused (it stays: tell 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import re
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -41,6 +43,8 @@ SLOW_FOR_SECONDS = 1.0
 # A failure that may pass is tried again by whoever has something to do until a deadline. Below that stands only what
 # hides a request that went astray.
 RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}
+
+EXIT_PAUSE_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -138,11 +142,20 @@ def open_store(url: str, options: Mapping[str, str] | None = None, *, fsync: boo
             ErrorCode.INVALID_CONFIG,
             f"warehouse {url!r}: no store for {scheme}://; use a path, s3://, gs://, az:// or memory://",
         )
+    _let_replies_arrive_at_exit()
     return ObjectStore(url, _remote(url, dict(options or {})), on_object_store=True)
 
 
 # A memory warehouse is shared by name inside one process, so that several brokers can meet in it.
 _shared_memory: dict[str, MemoryStore] = {}
+
+
+@cache
+def _let_replies_arrive_at_exit() -> None:
+    """A thread of obstore that hands over a reply while the interpreter ends takes the process down with SIGABRT. What
+    is registered with atexit runs before that, and a thread needs far less time to hand over what it has.
+    """
+    atexit.register(time.sleep, EXIT_PAUSE_SECONDS)
 
 
 def _remote(url: str, options: dict[str, str]) -> Any:

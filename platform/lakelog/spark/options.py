@@ -31,6 +31,7 @@ from lakelog.spark.positions import (
 )
 
 WAREHOUSE_VARIABLE = "LAKELOG_WAREHOUSE"
+FSYNC_VARIABLE = "LAKELOG_FSYNC"
 STORAGE_PREFIX = "lakelog.storage."
 
 ADDRESS_OPTIONS = ("warehouse", "path")
@@ -62,6 +63,7 @@ class Address:
 
     warehouse: str
     storage: tuple[tuple[str, str], ...] = ()
+    fsync: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,8 @@ def _address(options: Mapping[str, str]) -> Address:
     if not scheme:
         given = str(Path(given).expanduser().absolute())
     storage = {name.removeprefix(STORAGE_PREFIX): v for name, v in options.items() if name.startswith(STORAGE_PREFIX)}
-    return Address(given, tuple(sorted(storage.items())))
+    flushed = os.environ.get(FSYNC_VARIABLE, "").lower() == "true"
+    return Address(given, tuple(sorted(storage.items())), flushed)
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:

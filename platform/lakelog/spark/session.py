@@ -203,10 +203,10 @@ def _require_jars(spark: SparkSession, *, on_s3: bool) -> None:
     wanted = [DELTA_SETTINGS["spark.sql.extensions"], *([S3_FILE_SYSTEM] if on_s3 else [])]
     missing = [name for name in wanted if not _has_class(spark, name)]
     if missing:
-        raise SparkUnavailable(
-            f"this Spark has no {' and no '.join(missing)}: start it with "
-            f"spark-submit --packages {','.join(_packages(on_s3))}"
-        )
+        what = f"this Spark has no {' and no '.join(missing)}"
+        if is_submitted():
+            raise SparkUnavailable(f"{what}: start it with spark-submit --packages {','.join(_packages(on_s3))}")
+        raise SparkUnavailable(f"{what}, and runs in this process already: stop the session first")
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

@@ -215,7 +215,6 @@ class Stager:
                 await self._put(topic)
         for topic in list(self._held):
             await self._put(topic)
-        await self._broker.close()
         return tuple(self._pieces)
 
     async def _put(self, topic: str) -> None:
@@ -281,4 +280,4 @@ def _in_order(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 
 
 def _open(address: Address) -> Broker:
-    return Broker(open_store(address.warehouse, dict(address.storage)))
+    return Broker(open_store(address.warehouse, dict(address.storage), fsync=address.fsync))
