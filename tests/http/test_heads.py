@@ -41,7 +41,9 @@ class Served:
 @pytest_asyncio.fixture
 async def served() -> AsyncIterator[Served]:
     app = Served()
-    config = uvicorn.Config(app, http=BoundedHeads, ws="none", lifespan="off", access_log=False, log_config=None)
+    config = uvicorn.Config(
+        app, http=BoundedHeads, ws="none", lifespan="off", access_log=False, log_config=None, timeout_keep_alive=1
+    )
     state, loop = ServerState(), asyncio.get_running_loop()
     server = await loop.create_server(lambda: BoundedHeads(config, state, {}, loop), "127.0.0.1")
     async with server:
