@@ -166,7 +166,7 @@ const COLUMNS = [
     {
         id: "newest",
         label: "Newest record",
-        width: "9rem",
+        width: "10rem",
         narrow: false,
         value: (row) => row.max_timestamp_ms,
         cell: (row) => h("span.muted", ago(row.max_timestamp_ms)),
