@@ -52,10 +52,16 @@ async def _delivered(records: Sequence[NewRecord], append: Append, place: Report
         appended = await append(as_records(records))
     except LakelogError as error:
         if len(records) == 1 or not (error.code in _OF_ONE_RECORD or isinstance(error, UnknownPartition)):
-            return [refusal(as_v3(error))] * len(records)
+            return [_refused_alone(error)] * len(records)
         half = len(records) // 2
         return [*await _delivered(records[:half], append, place), *await _delivered(records[half:], append, place)]
     return list(_reports(records, appended, place))
+
+
+def _refused_alone(error: LakelogError) -> Report:
+    report = refusal(as_v3(error))
+    # Where it stood among those that were appended together says nothing to its sender.
+    return {**report, "message": report["message"].replace("record 0 of the request", "the record", 1)}
 
 
 def _reports(records: Sequence[NewRecord], appended: Appended, place: Report) -> Iterable[Report]:

@@ -21,6 +21,7 @@ from lakelog.model.segment import Segment
 from lakelog.model.topic import (
     PartitionDescription,
     TopicDescription,
+    check_not_internal,
     check_partition_count,
     check_topic_name,
     collides,
@@ -70,6 +71,7 @@ class Admin:
     ) -> TopicDescription:
         """Create a topic, or only say what would be created and raise what would be raised."""
         check_topic_name(name)
+        check_not_internal(name)
         count = partitions if partitions is not None else self._topics.settings.num_partitions
         check_partition_count(count)
         terms = TopicConfig.parse(config or {}, on_object_store=self._topics.store.on_object_store)

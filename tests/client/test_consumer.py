@@ -223,6 +223,16 @@ async def test_in_an_event_loop_a_gateway_that_is_away_while_a_consumer_joins(
     await consumer.close()
 
 
+def test_a_consumer_that_is_closed_does_not_join_again(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, [1])
+    with client.consumer(group, topic, **EARLIEST) as consumer:
+        assert len(consumer.poll()) == 1
+    for use in (consumer.poll, consumer.assignment, lambda: next(iter(consumer))):
+        with pytest.raises(LakelogError, match="closed"):
+            use()
+    assert client.describe_group(group).members == ()
+
+
 def test_a_consumer_that_never_joined_is_let_go_of(client: LakelogClient, topic: str, group: str) -> None:
     outage = Outage("/subscription", done=True)
     consumer = Consumer(outage.sender(client), Membership(group, topic))

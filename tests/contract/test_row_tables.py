@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from lakelog.delta.row_files import ON_ITS_WAY_MS
 from lakelog.delta.rows import FOLD_FILES, RowTable
 from lakelog.delta.store import open_store
+from lakelog.errors import ErrorCode, LakelogError
 from tests.contract.records import MovedClock
 
 SCHEMA = pa.schema([("number", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
@@ -34,3 +36,13 @@ async def test_files_that_a_killed_writer_began_on_a_disk_go_too(tmp_path: Path)
     await fill()
     assert [path.exists() for path in (*begun, fresh)] == [False, False, True]
     assert (await rows.read()).num_rows == FOLD_FILES
+
+
+async def test_rows_of_somebody_else_are_told_for_what_they_are(tmp_path: Path) -> None:
+    store, clock = open_store(str(tmp_path)), MovedClock()
+    others = pa.schema([("word", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
+    theirs, ours = (RowTable(store, "__rows", of, clock, time_column="at", kept_ms=1) for of in (others, SCHEMA))
+    await theirs.append([{"word": "hello", "at": clock.now_ms() * 1000}])
+    with pytest.raises(LakelogError, match=r"'__rows' is the platform's own.* without a column 'number'") as caught:
+        await ours.read()
+    assert caught.value.code is ErrorCode.UNSUPPORTED_TABLE

@@ -57,12 +57,20 @@ async def test_the_commit_budget_is_smaller_where_files_are_paid_requests(broker
     assert config.flush_files_per_second == (10 if broker.store.on_object_store else 50)
 
 
-async def test_topics_are_listed_by_name_and_internal_ones_on_demand(broker: Broker) -> None:
+async def test_topics_are_listed_by_name(broker: Broker) -> None:
     assert await broker.admin.list_topics() == []
-    for name in ("zebra", "__offsets", "Apple", "a.b-c_d"):
+    for name in ("zebra", "Apple", "a.b-c_d"):
         await broker.admin.create_topic(name)
     assert await broker.admin.list_topics() == ["Apple", "a.b-c_d", "zebra"]
-    assert await broker.admin.list_topics(internal=True) == ["Apple", "__offsets", "a.b-c_d", "zebra"]
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__consumer_groups", "__maintenance", "__mine"])
+async def test_names_of_the_platforms_own_make_no_topic(broker: Broker, name: str) -> None:
+    for attempt in (broker.admin.create_topic(name), broker.append(name, records(["x"]))):
+        with pytest.raises(LakelogError, match="platform's own") as caught:
+            await attempt
+        assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await broker.store.folders() == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "a b", "ümlaut", "x" * 250, "new\nline"])

@@ -268,7 +268,7 @@ def test_settings_come_from_a_file_the_environment_and_flags(tmp_path: Path) -> 
     file = tmp_path / "gateway.toml"
     file.write_text(f'warehouse = "{tmp_path / "w"}"\naccess_log = "json"\nrequests_max = 7\nfsync = true\n')
     surroundings = {**environment(""), "LAKELOG_ACCESS_LOG": "text", "LAKELOG_HEARTBEAT_MS": "77"}
-    arguments = ("--config", str(file), "--heartbeat-ms", "88", "--http", "127.0.0.1:0")
+    arguments = ("--config", str(file), "--heartbeat-ms", "88", "--http", "127.0.0.1:0", "--kafka", "none")
     shown = subprocess.run(
         command("config", "--json", *arguments), env=surroundings, capture_output=True, check=True, timeout=PATIENCE_S
     )

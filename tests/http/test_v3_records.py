@@ -83,6 +83,7 @@ async def test_a_bad_record_is_refused_alone(served: Served) -> None:
     reports = await reports_of(served, "\n".join(json.dumps(record) for record, _ in sent).encode())
     assert [each["error_code"] for each in reports] == [code for _, code in sent], reports
     assert all(set(each) == {"error_code", "message"} for each in reports if each["error_code"] != 200)
+    assert reports[2]["message"].startswith("the record names a partition"), "which one is said by its place"
     assert [each[2] for each in await stored(served, "orders")] == [b"1", b"9"]
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from ingest_api.kafka.calls import LEADER_EPOCH, NODE_ID, Call, error_number
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import TopicDescription, is_internal
+from lakelog.model.topic import TopicDescription
 
 _ONLY_REPLICA = [NODE_ID]
 # Each topic that is asked for by name is looked up in the store.
@@ -77,7 +77,7 @@ async def _described(call: Call, name: str, *, may_create: bool) -> TopicDescrip
         return await broker.admin.describe_topic(name)
     except LakelogError as error:
         missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not missing or not may_create or not broker.settings.auto_create_topics_enable or is_internal(name):
+        if not missing or not may_create or not broker.settings.auto_create_topics_enable:
             raise
     try:
         return await broker.admin.create_topic(name)

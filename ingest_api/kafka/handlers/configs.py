@@ -9,7 +9,7 @@ from ingest_api.kafka.calls import NODE_ID, Call, failed
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.config import ConfigEntry, TopicConfig
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import is_internal
+from lakelog.model.topic import check_not_internal
 
 TOPIC, BROKER = 2, 4
 # Where a value comes from, in Kafka's numbers.
@@ -90,8 +90,7 @@ async def _alter(call: Call, resource: Message, changes_of: Any) -> Reply:
             raise LakelogError(
                 ErrorCode.INVALID_REQUEST, "only topics can be changed; settings of the process are given at its start"
             )
-        if is_internal(resource.resource_name):
-            raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.resource_name!r} is the platform's own")
+        check_not_internal(resource.resource_name)
         admin = call.gateway.broker.admin
         current = (await admin.describe_topic(resource.resource_name)).config
         to_set, to_unset = changes_of(resource.configs, current)

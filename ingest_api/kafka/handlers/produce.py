@@ -17,7 +17,7 @@ from lakelog.errors import ErrorCode, LakelogError, UnknownPartition
 from lakelog.log.producers import ProducerBatch
 from lakelog.log.stamp import Appended
 from lakelog.model.batch import held_bytes
-from lakelog.model.topic import is_internal
+from lakelog.model.topic import check_not_internal
 from lakelog.produce import Acks
 
 ACKS = {acks.value: acks for acks in Acks}
@@ -63,8 +63,7 @@ async def _submit(
             raise LakelogError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {call.request.acks}; it is 0, 1 or -1")
         if call.request.transactional_id is not None:
             raise _no_transactions()
-        if is_internal(topic):
-            raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not written by clients")
+        check_not_internal(topic)
         if sent.index < 0:  # within, that would be a place that may be chosen
             raise UnknownPartition(f"topic {topic!r} has no partition {sent.index}")
         envelope, records = await _read(call, sent)

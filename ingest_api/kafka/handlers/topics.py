@@ -7,7 +7,7 @@ from ingest_api.kafka.handlers.cluster import topic_id_of
 from ingest_api.kafka.handlers.configs import created_configs
 from ingest_api.kafka.schemas import Message, Reply
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import is_internal
+from lakelog.model.topic import check_not_internal
 
 DEFAULT = -1
 # The store keeps the copies; whatever number was asked for, this is how many there are here.
@@ -20,7 +20,7 @@ async def create_topics(call: Call) -> Reply:
 
 async def _create(call: Call, new: Message) -> Reply:
     try:
-        _refuse_internal(new.name)
+        check_not_internal(new.name)
         if new.replication_factor != DEFAULT and new.replication_factor < 1 and not new.assignments:
             raise LakelogError(
                 ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor of {new.replication_factor}"
@@ -67,7 +67,7 @@ async def _delete(call: Call, asked: Message) -> Reply:
     try:
         if name is None:
             name = await call.gateway.broker.admin.name_of(str(asked.topic_id))
-        _refuse_internal(name)
+        check_not_internal(name)
         await call.gateway.broker.admin.delete_topic(name)
     except LakelogError as error:
         return {"name": name, "topic_id": asked.topic_id, **failed(error)}
@@ -80,7 +80,7 @@ async def create_partitions(call: Call) -> Reply:
 
 async def _grow(call: Call, topic: Message) -> Reply:
     try:
-        _refuse_internal(topic.name)
+        check_not_internal(topic.name)
         await call.gateway.broker.admin.add_partitions(
             topic.name, topic.count, validate_only=call.request.validate_only
         )
@@ -101,13 +101,8 @@ async def delete_records(call: Call) -> Reply:
 async def _empty(call: Call, topic: str, before: Message) -> Reply:
     partition = before.partition_index
     try:
-        _refuse_internal(topic)
+        check_not_internal(topic)
         starts = await call.gateway.broker.admin.delete_records(topic, {partition: before.offset})
     except LakelogError as error:
         return {"partition_index": partition, "low_watermark": -1, "error_code": error_number(error)}
     return {"partition_index": partition, "low_watermark": starts[partition]}
-
-
-def _refuse_internal(name: str) -> None:
-    if is_internal(name):
-        raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is the platform's own")

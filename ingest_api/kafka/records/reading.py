@@ -8,7 +8,6 @@ aiokafka's compiled codec: an array's calls cost the same for few records as for
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -143,7 +142,7 @@ def _as_columns(body: Body, envelope: Envelope, partition: int, limits: Limits) 
     chunks: list[pa.RecordBatch] = []
     at, size_bytes, header_count = 0, 0, 0
     for first in range(0, envelope.count, CHUNK_RECORDS):
-        starts, ends = _record_bounds(body, data, at, min(CHUNK_RECORDS, envelope.count - first))
+        starts, ends = _record_bounds(body, at, min(CHUNK_RECORDS, envelope.count - first))
         parts = _Parts(data, starts)
         if not np.array_equal(parts.offset_deltas, np.arange(first, first + len(starts))):
             raise _wrong_numbers()
@@ -172,7 +171,8 @@ class _Parts:
     __slots__ = ("at", "deltas_ms", "header_counts", "keys", "offset_deltas", "values")
 
     def __init__(self, data: Bytes, starts: Int64s) -> None:
-        self.deltas_ms, at = read_varints(data, starts + 1)  # behind a byte of attributes, which say nothing yet
+        _, at = read_varints(data, starts)  # the attributes, which say nothing yet
+        self.deltas_ms, at = read_varints(data, at)
         self.offset_deltas, at = read_varints(data, at)
         self.keys, at = _Spans.read(data, at)
         self.values, at = _Spans.read(data, at)
@@ -186,26 +186,28 @@ class _Parts:
         return total
 
 
-def _record_bounds(body: Body, data: Bytes, at: int, count: int) -> tuple[Int64s, Int64s]:
+def _record_bounds(body: Body, at: int, count: int) -> tuple[Int64s, Int64s]:
     """Where each of the next records begins after its length, and where it ends."""
-    begins: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
     for _ in range(count):
-        begins.append(at)
         # The lengths of most records take one byte or two.
         raw = body[at]
-        if raw < 0x80:
-            at += (raw >> 1) + 1
-        elif (byte := body[at + 1]) < 0x80:
-            raw += (byte - 1) << 7
-            at += (raw >> 1) + 2
-        else:
-            length, at = read_varint(body, at)
-            raw = length << 1
-            at += length
+        at += 1
+        if raw >= 0x80:
+            byte = body[at]
+            if byte < 0x80:
+                raw += (byte - 1) << 7
+                at += 1
+            else:
+                length, at = read_varint(body, at - 1)
+                raw = length << 1
+        starts.append(at)
+        at += raw >> 1
+        ends.append(at)
         if raw < 0 or raw & 1:  # a negative length
             raise IndexError
-    lengths, starts = read_varints(data, np.frombuffer(array("q", begins), dtype=np.int64))
-    return starts, starts + lengths
+    return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
 class _Spans:
@@ -243,11 +245,9 @@ class _Spans:
 
 def _timestamps(deltas_ms: Int64s, envelope: Envelope) -> pa.Array:
     times_ms = deltas_ms + envelope.base_timestamp_ms
-    earliest_ms = int(times_ms.min())
-    if max(abs(earliest_ms), abs(int(times_ms.max()))) >= TIMESTAMP_MOST_MS:
+    if max(abs(int(times_ms.min())), abs(int(times_ms.max()))) >= TIMESTAMP_MOST_MS:
         raise _timestamp_out_of_range()
-    missing = times_ms == NO_TIMESTAMP if earliest_ms <= NO_TIMESTAMP else None
-    return pa.array(times_ms * 1000, mask=missing).cast(TIMESTAMP)
+    return pa.array(times_ms * 1000, mask=times_ms == NO_TIMESTAMP).cast(TIMESTAMP)
 
 
 def _timestamp_out_of_range() -> LakelogError:

@@ -80,6 +80,7 @@ class Consumer:
         keeps them until its session is over: it may be back.
         """
         member = self._membership
+        member.close()
         try:
             self._commit_if_due(last=True)
         finally:
@@ -178,6 +179,7 @@ class AsyncConsumer:
         keeps them until its session is over: it may be back.
         """
         member = self._membership
+        member.close()
         try:
             await self._commit_if_due(last=True)
         finally:

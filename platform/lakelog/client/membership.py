@@ -66,6 +66,7 @@ class Membership:
         self._max_bytes = max_bytes
         self._name = ""
         self._joined = False
+        self._closed = False
         self._number = 0
         self._last: ConsumedRecord | None = None
         self.take_apart(NOTHING)
@@ -83,6 +84,8 @@ class Membership:
         return self._joined
 
     def create(self) -> Call[None]:
+        if self._closed:
+            raise LakelogError(ErrorCode.INVALID_REQUEST, "the consumer is closed; make another one")
         # Under the name of an attempt that failed on its way: who made another one would leave a member behind, which
         # may have the subscription and keeps its partitions from the others until its session is over.
         self._name = self._name or f"client-{uuid.uuid4()}"
@@ -131,6 +134,10 @@ class Membership:
 
     def has_joined(self) -> None:
         self._joined = True
+
+    def close(self) -> None:
+        """From now on it can't join."""
+        self._closed = True
 
     def has_answered(self) -> None:
         """The reply to a poll is here. To the gateway the next number says so."""

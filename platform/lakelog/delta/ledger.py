@@ -186,10 +186,12 @@ class Ledger:
         if len(data) < len(missing):
             return None
         held = dict(self._held)
-        tables: list[pa.Table] = await self._run(
-            lambda: [held[path] if path in held else decode_rows(data[path], self._schema) for path in paths]
-        )
-        return tables
+
+        def tables() -> list[pa.Table]:
+            return [held[path] if path in held else decode_rows(data[path], self._schema, self.name) for path in paths]
+
+        found_rows: list[pa.Table] = await self._run(tables)
+        return found_rows
 
     async def _write(self, first_key: int, rows: pa.Table, commit_id: str, *, data_change: bool) -> Add:
         data: pa.Buffer = await self._run(lambda: encode_rows(rows))

@@ -22,6 +22,7 @@ from lakelog.delta.state import Changes, check_protocol
 from lakelog.delta.store import Store, StoreRefused, StoreUnavailable
 from lakelog.delta.table import CommitLog, OutcomeUnknown, storage_error
 from lakelog.delta.tombstones import Tombstones
+from lakelog.errors import ErrorCode, LakelogError
 
 T = TypeVar("T")
 
@@ -136,8 +137,16 @@ def encode_rows(rows: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def decode_rows(data: bytes, schema: pa.Schema) -> pa.Table:
-    return pq.read_table(pa.BufferReader(data)).select(schema.names).cast(schema)
+def decode_rows(data: bytes, schema: pa.Schema, table: str) -> pa.Table:
+    rows = pq.read_table(pa.BufferReader(data))
+    missing = [name for name in schema.names if name not in rows.column_names]
+    if missing:
+        raise LakelogError(
+            ErrorCode.UNSUPPORTED_TABLE,
+            f"{table!r} is the platform's own, but has a file of somebody else's, without a column {missing[0]!r}: "
+            "RESTORE the table to a version before it, or delete its folder if it holds nothing else",
+        )
+    return rows.select(schema.names).cast(schema)
 
 
 def rows_path(first_key: int, commit_id: str) -> str:

@@ -84,7 +84,7 @@ class RowTable:
         for path in paths:
             data = await self._log.doing("reading", self._store.get(self._log.path(path)))
             if data is not None:  # folded into another this moment, and its rows are old enough to be gone
-                tables.append(decode_rows(data, self._schema))
+                tables.append(decode_rows(data, self._schema, self._log.name))
         return pa.concat_tables(tables) if tables else self._schema.empty_table()
 
     async def _write(self, commit_id: str, rows: pa.Table, *, data_change: bool) -> Add:

@@ -67,6 +67,13 @@ def is_internal(name: str) -> bool:
     return name.startswith("__")
 
 
+def check_not_internal(name: str) -> None:
+    if is_internal(name):
+        raise LakelogError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is the platform's own, as all names are that begin with __"
+        )
+
+
 def collides(a: str, b: str) -> bool:
     """Whether two different names are one in metrics, where '.' is written as '_'."""
     return a != b and a.replace(".", "_") == b.replace(".", "_")

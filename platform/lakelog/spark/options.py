@@ -17,7 +17,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.model.topic import check_topic_name, is_internal
+from lakelog.model.topic import check_not_internal, check_topic_name
 from lakelog.spark.positions import (
     EARLIEST,
     LATEST,
@@ -163,8 +163,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
 
 def check_sink_topic(name: str) -> None:
     check_topic_name(name)
-    if is_internal(name):
-        raise LakelogError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is the platform's own; nobody writes it")
+    check_not_internal(name)
 
 
 def _lowered(given: Mapping[str, str]) -> dict[str, str]:
