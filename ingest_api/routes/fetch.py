@@ -169,7 +169,8 @@ async def _fetch(
             if size:  # there is something to answer
                 return replies
             raise
-        replies = joined(replies, await _read(gateway, topic, ends, limit - size, at_least_one=not size))
+        more = await _read(gateway, topic, ends, limit - size, at_least_one=not size)
+        replies = _without_error(joined(replies, more))
 
 
 async def _read(
@@ -183,10 +184,14 @@ async def _read(
     replies = await gateway.broker.fetch(
         requests[turn:] + requests[:turn], max_bytes=limit, min_bytes=0, at_least_one=at_least_one
     )
+    return _without_error(replies[len(replies) - turn :] + replies[: len(replies) - turn])
+
+
+def _without_error(replies: list[Fetched]) -> list[Fetched]:
     for reply in replies:
         if reply.error is not None:
             raise reply.error
-    return replies[len(replies) - turn :] + replies[: len(replies) - turn]
+    return replies
 
 
 async def _body(gateway: Gateway, replies: Sequence[Fetched], kind: str) -> bytes | memoryview:

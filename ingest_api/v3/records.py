@@ -40,6 +40,8 @@ from lakelog.produce import Acks
 GROUP_RECORDS_MAX = 10_000
 # Of a body that is here already so much is looked at in one go.
 PORTION_BYTES = 1 << 20
+# So long at the least, so that what is here already is looked at.
+TURN_S = 0.01
 
 
 async def produce(request: Request) -> Response:
@@ -82,12 +84,15 @@ async def _arriving(request: Request, gateway: Gateway) -> AsyncGenerator[list[b
     try:
         async with aclosing(_pieces(request)) as pieces:
             while True:
-                left_s = None if latest_ms is None else max(0.0, latest_ms - clock.monotonic_ms()) / 1000
+                left_s = None if latest_ms is None else max(TURN_S, (latest_ms - clock.monotonic_ms()) / 1000)
                 async with asyncio.timeout(left_s):
                     piece = await gateway.unless_stopping(anext(pieces, b""))
                 if piece is None:
                     return
+                asked_ms = clock.monotonic_ms()
                 await share.take(len(piece))
+                if latest_ms is not None:  # what it waits for room is not the sender's
+                    latest_ms += clock.monotonic_ms() - asked_ms
                 records = split.feed(piece)
                 if records:
                     yield records

@@ -53,6 +53,7 @@ class Fetched:
     high_watermark: int = -1
     log_start_offset: int = -1
     size_bytes: int = 0
+    table_id: str = ""
     error: LakelogError | None = None
 
 
@@ -126,6 +127,7 @@ class FetchPath:
         names = _projection(columns)
         limit = max_bytes if max_bytes is not None else self._settings.fetch_max_bytes
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        requests = [self._limited(request) for request in requests]
         replies = await self._read(requests, limit, names, at_least_one=at_least_one)
         while not enough(replies, min_bytes):
             places, left_ms = behind(requests, replies), deadline_ms - self._clock.monotonic_ms()
@@ -137,6 +139,11 @@ class FetchPath:
         for reply in replies:
             self._observer.fetched(reply.topic, records=reply.rows.num_rows, size_bytes=reply.size_bytes)
         return replies
+
+    def _limited(self, request: FetchFrom) -> FetchFrom:
+        if request.max_bytes is not None:
+            return request
+        return replace(request, max_bytes=self._settings.fetch_partition_max_bytes)
 
     async def wait_past(self, places: Sequence[FetchFrom], max_wait_ms: float) -> bool:
         """Wait until one of the partitions does not end any more at the offset that is named of it; whether there is
@@ -230,9 +237,8 @@ class FetchPath:
                 f"offset {request.offset} of {request.topic}-{request.partition}: "
                 f"it serves {state.log_start_offset} to {state.next_offset}",
             )
-        per_partition = request.max_bytes if request.max_bytes is not None else self._settings.fetch_partition_max_bytes
         at_least = 1 if first_bytes_max == inf else 0
-        reply = _Reply(request.offset, max(at_least, min(limit, per_partition)), first_bytes_max)
+        reply = _Reply(request.offset, max(at_least, min(limit, request.max_bytes or 0)), first_bytes_max)
         end_offset = state.next_offset
         if reply.bytes_left > 0 and reply.position < end_offset:
             await self._fill(topic, request.partition, reply, end_offset, names)
@@ -248,6 +254,7 @@ class FetchPath:
             high_watermark=state.next_offset,
             log_start_offset=state.log_start_offset,
             size_bytes=reply.size_bytes,
+            table_id=topic.state.table_id,
         )
 
     async def _fill(self, topic: Topic, partition: int, reply: _Reply, end_offset: int, names: tuple[str, ...]) -> None:
@@ -368,13 +375,9 @@ def size_of(replies: Sequence[Fetched]) -> int:
 
 
 def behind(requests: Sequence[FetchFrom], replies: Sequence[Fetched]) -> list[FetchFrom]:
-    """Where a fetch goes on that wants more than these replies."""
+    """Where a fetch goes on that wants more than these replies, with what its limits leave of it."""
     return [
-        replace(
-            request,
-            offset=reply.next_offset,
-            max_bytes=None if request.max_bytes is None else max(0, request.max_bytes - reply.size_bytes),
-        )
+        replace(request, offset=reply.next_offset, max_bytes=max(0, (request.max_bytes or 0) - reply.size_bytes))
         for request, reply in zip(requests, replies, strict=True)
     ]
 
@@ -389,6 +392,12 @@ def joined(first: Sequence[Fetched], then: Sequence[Fetched]) -> list[Fetched]:
 def _as_one(first: Fetched, then: Fetched) -> Fetched:
     if then.error is not None or not first.rows.num_rows:
         return then
+    if then.table_id != first.table_id:
+        error = LakelogError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {first.topic!r} was deleted while it was read, and another one made under its name",
+        )
+        return Fetched(first.topic, first.partition, then.rows.slice(0, 0), then.next_offset, error=error)
     rows = pa.concat_tables((first.rows, then.rows)) if then.rows.num_rows else first.rows
     return replace(then, rows=rows, size_bytes=first.size_bytes + then.size_bytes)
 

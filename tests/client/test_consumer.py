@@ -226,7 +226,8 @@ async def test_in_an_event_loop_a_gateway_that_is_away_while_a_consumer_joins(
 def test_a_consumer_that_is_closed_does_not_join_again(client: LakelogClient, topic: str, group: str) -> None:
     client.produce(topic, [1])
     with client.consumer(group, topic, **EARLIEST) as consumer:
-        assert len(consumer.poll()) == 1
+        assert next(iter(consumer)).json() == 1
+    assert not consumer._membership.uncommitted
     for use in (consumer.poll, consumer.assignment, lambda: next(iter(consumer))):
         with pytest.raises(LakelogError, match="closed"):
             use()
@@ -282,6 +283,15 @@ def test_who_stops_in_the_middle_of_a_reply_goes_on_there(client: LakelogClient,
         read += [record.json() for record in islice(consumer, 2)]
     assert read == list(range(9))
     assert _values(client, group, topic, 4) == [8, 9, 10, 11]
+
+
+def test_polls_of_the_rest_of_a_reply_commit_as_others_do(client: LakelogClient, topic: str, group: str) -> None:
+    client.produce(topic, list(range(10)), partition=0)
+    with client.consumer(group, topic, auto_commit_interval_s=0.0, **EARLIEST) as consumer:
+        next(iter(consumer))
+        for _ in range(3):
+            consumer.poll(max_records=1)
+        assert [each.committed for each in client.group_lag(group)] == [3, None]
 
 
 def test_a_seek_in_the_middle_of_a_reply_moves_its_own_partition(client: LakelogClient, topic: str, group: str) -> None:

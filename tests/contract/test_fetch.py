@@ -15,7 +15,7 @@ from lakelog.delta import drafts
 from lakelog.delta.parquet import SegmentFile
 from lakelog.delta.state import CLEANER_APP
 from lakelog.errors import ErrorCode, LakelogError
-from lakelog.fetch import Fetched, FetchFrom, FetchPath, OffsetAt, Position
+from lakelog.fetch import Fetched, FetchFrom, FetchPath, OffsetAt, Position, behind, joined
 from lakelog.model.batch import RECORD_OVERHEAD_BYTES
 from lakelog.model.segment import segment_path
 from lakelog.observer import Observer
@@ -236,6 +236,32 @@ async def test_what_was_read_before_its_topic_went_is_not_given_out(broker: Brok
         (reply,) = await waiting
     assert reply.error is not None
     assert reply.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_records_of_a_topic_do_not_go_on_with_those_of_another_of_its_name(open_broker: OpenBroker) -> None:
+    broker, stranger = open_broker(), open_broker()
+    await append_each(broker, "orders", ["old"] * 3, partition=0)
+    place = [FetchFrom("orders", 0, 0, 10**6)]
+    first = await broker.fetch(place)
+    await stranger.admin.delete_topic("orders")
+    await append_each(stranger, "orders", ["new"] * 5, partition=0)
+    await broker.topics.get("orders", max_age_ms=0)
+    then = await broker.fetch(behind(place, first))
+    assert [(reply.rows.num_rows, reply.error) for reply in then] == [(2, None)]
+    (reply,) = joined(first, then)
+    assert reply.rows.num_rows == 0
+    assert reply.error is not None
+    assert reply.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_limit_holds_however_often_a_fetch_goes_on(open_broker: OpenBroker) -> None:
+    broker = open_broker(ServerSettings(fetch_partition_max_bytes=3 * RECORD_BYTES))
+    await append(broker, "orders", records(["a" * VALUE_BYTES] * 2, partition=0))
+    waiting = asyncio.create_task(broker.fetch([FetchFrom("orders", 0, 0)], min_bytes=10**6, max_wait_ms=LONG_MS))
+    for _ in range(3):
+        await append(broker, "orders", records(["a" * VALUE_BYTES], partition=0))
+    async with asyncio.timeout(PATIENCE_S):
+        assert [offsets(reply) for reply in await waiting] == [[0, 1, 2]]
 
 
 async def test_who_waits_without_reading_is_told_of_records_and_that_a_topic_went(broker: Broker) -> None:

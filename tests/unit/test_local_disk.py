@@ -9,9 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from lakelog.delta import store as store_module
-from lakelog.delta.store import IN_PLACE_BYTES, SLOW_APART_SECONDS, SLOW_FOR_SECONDS, SLOW_WRITE_SECONDS, LocalDisk
+from lakelog.delta.store import (
+    IN_PLACE_BYTES,
+    SLOW_APART_SECONDS,
+    SLOW_FOR_SECONDS,
+    SLOW_WRITE_SECONDS,
+    VERY_SLOW_WRITE_SECONDS,
+    LocalDisk,
+)
 
-QUICK, SLOW = SLOW_WRITE_SECONDS / 2, SLOW_WRITE_SECONDS * 2
+QUICK, SLOW, VERY_SLOW = SLOW_WRITE_SECONDS / 2, SLOW_WRITE_SECONDS * 2, VERY_SLOW_WRITE_SECONDS * 2
 
 
 class Disk:
@@ -56,6 +63,15 @@ async def test_two_slow_writes_shortly_after_each_other_make_it_threads_for_a_wh
         False,
         False,
     ]
+    disk.now_s += SLOW_FOR_SECONDS
+    assert await disk.writes_in_place(QUICK)
+
+
+async def test_one_that_is_very_slow_does_it_alone_and_for_as_long_as_it_lasts(disk: Disk) -> None:
+    assert await disk.writes_in_place(VERY_SLOW)
+    for _ in range(3):
+        disk.now_s += SLOW_FOR_SECONDS / 2
+        assert not await disk.writes_in_place(VERY_SLOW)
     disk.now_s += SLOW_FOR_SECONDS
     assert await disk.writes_in_place(QUICK)
 

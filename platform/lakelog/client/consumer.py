@@ -37,6 +37,7 @@ class Consumer:
 
     def poll(self, timeout_ms: int = 1_000, *, max_records: int | None = None) -> Polled:
         """Records as soon as there are some, or none after `timeout_ms`. They count as handed out."""
+        self._commit_if_due()
         rest = self._membership.rest(max_records)
         return rest if rest is not None else self._membership.handed_out(self._poll(timeout_ms, max_records))
 
@@ -73,6 +74,7 @@ class Consumer:
         while True:
             while (record := member.next_record()) is not None:
                 yield record
+            self._commit_if_due()
             member.take_apart(self._poll(POLL_MS, None))
 
     def close(self) -> None:
@@ -104,7 +106,6 @@ class Consumer:
             member.has_joined()
 
     def _poll(self, timeout_ms: int, max_records: int | None) -> Polled:
-        self._commit_if_due()
         while True:
             try:
                 self._join()
@@ -136,6 +137,7 @@ class AsyncConsumer:
 
     async def poll(self, timeout_ms: int = 1_000, *, max_records: int | None = None) -> Polled:
         """Records as soon as there are some, or none after `timeout_ms`. They count as handed out."""
+        await self._commit_if_due()
         rest = self._membership.rest(max_records)
         return rest if rest is not None else self._membership.handed_out(await self._poll(timeout_ms, max_records))
 
@@ -172,6 +174,7 @@ class AsyncConsumer:
         while True:
             while (record := member.next_record()) is not None:
                 yield record
+            await self._commit_if_due()
             member.take_apart(await self._poll(POLL_MS, None))
 
     async def close(self) -> None:
@@ -203,7 +206,6 @@ class AsyncConsumer:
             member.has_joined()
 
     async def _poll(self, timeout_ms: int, max_records: int | None) -> Polled:
-        await self._commit_if_due()
         while True:
             try:
                 await self._join()

@@ -203,9 +203,6 @@ class Membership:
         if failure.error_code != NO_SUCH_CONSUMER:
             return False
         self._forget()
-        self.uncommitted.clear()
-        self._last = None
-        self.take_apart(NOTHING)
         return True
 
     def passed_on(self, failure: RequestFailed) -> bool:
@@ -216,7 +213,11 @@ class Membership:
         return self.lost(failure)
 
     def _forget(self) -> None:
+        """It is gone from the gateway, and what it read is for whoever comes next."""
         self._name, self._joined = "", False
+        self.uncommitted.clear()
+        self._last = None
+        self.take_apart(NOTHING)
 
     @property
     def _path(self) -> str:

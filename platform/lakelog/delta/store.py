@@ -35,10 +35,11 @@ DELETES_AT_ONCE = 1000
 WRITER_BUFFER_BYTES = 8 * 1024 * 1024
 # So little is read from a disk and written to it in place: handing it to a thread costs several times as much.
 IN_PLACE_BYTES = 96 * 1024
-# Two writes that took longer than this, shortly after each other, have the next ones done in threads for a while. One
-# alone may be the system that had something else to do.
+# Two writes that took longer than this, shortly after each other, have the next ones done in threads for a while, since
+# one alone may be the system that had something else to do; and one does that took much longer.
 SLOW_WRITE_SECONDS = 0.005
 SLOW_APART_SECONDS = 0.1
+VERY_SLOW_WRITE_SECONDS = 0.05
 SLOW_FOR_SECONDS = 1.0
 # A failure that may pass is tried again by whoever has something to do until a deadline. Below that stands only what
 # hides a request that went astray.
@@ -307,15 +308,21 @@ class LocalDisk(ObjectStore):
         """In place while files are small and the disk is quick, else in a thread: a disk that makes one wait (its queue
         is full, it is across a network, it flushes) must not hold up everybody.
         """
-        started = time.monotonic()
-        if self._fsync_to is not None or len(data) > IN_PLACE_BYTES or started < self._slow_until:
+        if self._fsync_to is not None or len(data) > IN_PLACE_BYTES:
             return await asyncio.to_thread(work)
+        if time.monotonic() < self._slow_until:
+            return await asyncio.to_thread(self._timed, work, VERY_SLOW_WRITE_SECONDS)  # there it waits for others too
+        return self._timed(work, SLOW_WRITE_SECONDS)
+
+    def _timed(self, work: Callable[[], T], slow_seconds: float) -> T:
+        started = time.monotonic()
         try:
             return work()
         finally:
             ended = time.monotonic()
-            if ended - started > SLOW_WRITE_SECONDS:
-                if started - self._slow_at < SLOW_APART_SECONDS:
+            if ended - started > slow_seconds:
+                again = started - self._slow_at < SLOW_APART_SECONDS
+                if again or ended - started > VERY_SLOW_WRITE_SECONDS:
                     self._slow_until = ended + SLOW_FOR_SECONDS
                 self._slow_at = ended
 
