@@ -112,8 +112,13 @@ def run(
             failed |= stopped or any(outcome.error is not None for outcome in outcomes)
         return failed
 
-    how = {"dry_run": dry_run, "force": force, "if_exists": if_exists, "io_bytes_per_second": io_bytes_per_second}
-    how["offsets_retention_minutes"] = offsets_retention_minutes
+    how = {
+        "dry_run": dry_run,
+        "force": force,
+        "if_exists": if_exists,
+        "io_bytes_per_second": io_bytes_per_second,
+        "offsets_retention_minutes": offsets_retention_minutes,
+    }
     if _with_context(warehouse, option, work, fsync=fsync, **how):
         raise typer.Exit(1)
 

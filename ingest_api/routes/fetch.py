@@ -154,6 +154,7 @@ async def _fetch(
     deadline_ms = clock.monotonic_ms() + min(wanted.timeout_ms, gateway.settings.request_timeout_ms)
     replies = await _read(gateway, topic, starts, limit, at_least_one=True)
     while True:
+        _raise_error(replies)
         size = size_of(replies)
         held.resize(size)
         left_ms = deadline_ms - clock.monotonic_ms()
@@ -169,8 +170,7 @@ async def _fetch(
             if size:  # there is something to answer
                 return replies
             raise
-        more = await _read(gateway, topic, ends, limit - size, at_least_one=not size)
-        replies = _without_error(joined(replies, more))
+        replies = joined(replies, await _read(gateway, topic, ends, limit - size, at_least_one=not size))
 
 
 async def _read(
@@ -184,14 +184,13 @@ async def _read(
     replies = await gateway.broker.fetch(
         requests[turn:] + requests[:turn], max_bytes=limit, min_bytes=0, at_least_one=at_least_one
     )
-    return _without_error(replies[len(replies) - turn :] + replies[: len(replies) - turn])
+    return replies[len(replies) - turn :] + replies[: len(replies) - turn]
 
 
-def _without_error(replies: list[Fetched]) -> list[Fetched]:
+def _raise_error(replies: Sequence[Fetched]) -> None:
     for reply in replies:
         if reply.error is not None:
             raise reply.error
-    return replies
 
 
 async def _body(gateway: Gateway, replies: Sequence[Fetched], kind: str) -> bytes | memoryview:

@@ -14,6 +14,7 @@ from lakelog_cli.output import (
     Url,
     connected,
     counted,
+    delete_each,
     failure,
     note,
     parse_duration_ms,
@@ -168,16 +169,7 @@ def delete(
             if not sys.stdin.isatty():
                 raise failure("deleting needs a yes: say --yes where nobody can be asked")
             typer.confirm(f"Delete {', '.join(groups)} with all committed offsets?", abort=True, err=True)
-        deleted: list[str] = []
-        try:
-            for group in groups:
-                client.delete_group(group)
-                deleted.append(group)
-                if not as_json:
-                    note(f"Group {group} is deleted.")
-        finally:  # also those before one that can't be
-            if as_json:
-                print_json(deleted)
+        delete_each("Group", groups, client.delete_group, as_json=as_json)
 
 
 def _topic_and_partitions(text: str) -> tuple[str, list[int] | None]:

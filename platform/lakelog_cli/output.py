@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -82,6 +82,20 @@ def note(text: str) -> None:
 def failure(message: str, exit_code: int = 1) -> typer.Exit:
     note(f"lakelog: {message}")
     return typer.Exit(exit_code)
+
+
+def delete_each(kind: str, names: Sequence[str], delete: Callable[[str], object], *, as_json: bool) -> None:
+    """One after the other. If one can't be deleted, those before it are told all the same."""
+    deleted: list[str] = []
+    try:
+        for name in names:
+            delete(name)
+            deleted.append(name)
+            if not as_json:
+                note(f"{kind} {name} is deleted.")
+    finally:
+        if as_json:
+            print_json(deleted)
 
 
 def print_json(value: Any) -> None:

@@ -16,6 +16,7 @@ from lakelog_cli.output import (
     complete_topic,
     connected,
     counted,
+    delete_each,
     failure,
     human_bytes,
     human_time,
@@ -182,16 +183,7 @@ def delete(
                 raise failure("deleting needs a yes: say --yes where nobody can be asked")
             records = sum(client.describe_topic(topic).records for topic in topics)
             typer.confirm(f"Delete {', '.join(topics)} with {counted(records, 'record')}?", abort=True, err=True)
-        deleted: list[str] = []
-        try:
-            for topic in topics:
-                client.delete_topic(topic)
-                deleted.append(topic)
-                if not as_json:
-                    note(f"Topic {topic} is deleted.")
-        finally:  # also those before one that can't be
-            if as_json:
-                print_json(deleted)
+        delete_each("Topic", topics, client.delete_topic, as_json=as_json)
 
 
 @app.command("delete-records")

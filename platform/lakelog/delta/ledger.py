@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -186,12 +187,11 @@ class Ledger:
         if len(data) < len(missing):
             return None
         held = dict(self._held)
-
-        def tables() -> list[pa.Table]:
-            return [held[path] if path in held else decode_rows(data[path], self._schema, self.name) for path in paths]
-
-        found_rows: list[pa.Table] = await self._run(tables)
-        return found_rows
+        decode = partial(decode_rows, schema=self._schema, table=self.name)
+        tables: list[pa.Table] = await self._run(
+            lambda: [held[path] if path in held else decode(data[path]) for path in paths]
+        )
+        return tables
 
     async def _write(self, first_key: int, rows: pa.Table, commit_id: str, *, data_change: bool) -> Add:
         data: pa.Buffer = await self._run(lambda: encode_rows(rows))

@@ -205,8 +205,8 @@ def _address(options: Mapping[str, str]) -> Address:
     if not scheme:
         given = str(Path(given).expanduser().absolute())
     storage = {name.removeprefix(STORAGE_PREFIX): v for name, v in options.items() if name.startswith(STORAGE_PREFIX)}
-    flushed = os.environ.get(FSYNC_VARIABLE, "").lower() == "true"
-    return Address(given, tuple(sorted(storage.items())), flushed)
+    flushed = {FSYNC_VARIABLE.lower(): os.environ.get(FSYNC_VARIABLE) or "false"}
+    return Address(given, tuple(sorted(storage.items())), _flag(flushed, FSYNC_VARIABLE, default=False))
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:
