@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ from lakelog.config import ServerSettings
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import ProducerBatch
 from lakelog.model.batch import RECORD_OVERHEAD_BYTES, ListRecords, from_arrow
-from lakelog.produce import Acks
+from lakelog.produce import Acks, encode_append
 from tests.conftest import OpenBroker
 from tests.contract.records import (
     append,
@@ -424,3 +425,19 @@ async def test_an_append_that_waits_for_room_is_answered_when_its_broker_closes(
         done, refused = await outcomes(*waiting)
     assert {error.code for error in refused} <= {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     assert await high_watermarks(open_broker(), "orders") == [len(done)]
+
+
+@pytest.mark.parametrize(("codec", "on_the_loop"), [("gzip", False), ("zstd", True), ("producer", True)])
+async def test_small_groups_are_encoded_on_the_loop_unless_their_codec_is_slow(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, codec: str, on_the_loop: bool
+) -> None:
+    encoded_by: list[int] = []
+
+    def watched(*arguments: Any) -> Any:
+        encoded_by.append(threading.get_ident())
+        return encode_append(*arguments)
+
+    monkeypatch.setattr("lakelog.produce.encode_append", watched)
+    await broker.admin.create_topic("orders", 1, {"compression.type": codec})
+    await append(broker, "orders", records(["a"]))
+    assert [each == threading.get_ident() for each in encoded_by] == [on_the_loop]

@@ -63,6 +63,21 @@ def test_the_warehouse_may_be_a_path_or_come_from_the_environment(monkeypatch: p
     assert parse_source({"subscribe": "t"}).address.warehouse == "/environment"
 
 
+@pytest.mark.parametrize(
+    ("said", "fsync"), [(None, False), ("", False), ("false", False), ("true", True), ("True", True)]
+)
+def test_the_sink_flushes_where_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, fsync: bool
+) -> None:
+    monkeypatch.delenv("LAKELOG_FSYNC", raising=False)
+    if said is not None:
+        monkeypatch.setenv("LAKELOG_FSYNC", said)
+    assert parse_sink({"warehouse": "/data", "topic": "t"}).address.fsync == fsync
+    monkeypatch.setenv("LAKELOG_FSYNC", "perhaps")
+    with pytest.raises(LakelogError, match="LAKELOG_FSYNC is 'perhaps'"):
+        parse_sink({"warehouse": "/data", "topic": "t"})
+
+
 def test_storage_options_are_handed_on() -> None:
     address = parse_source({**READ, "lakelog.storage.region": "eu", "lakelog.storage.endpoint": "http://s3"}).address
     assert address.storage == (("endpoint", "http://s3"), ("region", "eu"))

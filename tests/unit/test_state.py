@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakelog.config import PARTITIONS_MAX
 from lakelog.delta.actions import Action, Metadata, Protocol, Remove, add_of, remove_of
-from lakelog.delta.state import Changes, TableState, check_protocol
+from lakelog.delta.state import PARTITIONS_READ_MAX, Changes, TableState, check_protocol
 from lakelog.errors import ErrorCode, LakelogError
 from lakelog.log.producers import BATCHES_REMEMBERED
 from tests.unit.histories import History, facts, histories, remembered
@@ -139,6 +140,7 @@ def test_two_files_of_another_writer_are_a_fault_until_both_are_gone():
         ({"lakelog.partitions": "0"}, "from 1 to"),
         ({"lakelog.producers": "nobody"}, "lakelog.producers"),
         ({"lakelog.partitions": "1000000000"}, "from 1 to"),
+        ({"lakelog.partitions": str(PARTITIONS_READ_MAX + 1)}, "from 1 to"),
     ],
 )
 def test_terms_that_nobody_can_keep_are_a_fault_until_they_are_set_right(properties: dict[str, str], named: str):
@@ -153,6 +155,13 @@ def test_terms_that_nobody_can_keep_are_a_fault_until_they_are_set_right(propert
     state.apply(6, [Action(metaData=good)])
     state.require_sound()
     assert facts(state) == before
+
+
+def test_a_topic_with_more_partitions_than_it_could_get_now_stays_readable():
+    state = topic()
+    state.apply(4, [Action(metaData=with_properties(state, {"lakelog.partitions": str(PARTITIONS_READ_MAX)}))])
+    state.require_sound()
+    assert len(state.partitions) == PARTITIONS_READ_MAX > PARTITIONS_MAX
 
 
 def test_a_protocol_is_a_fault_until_it_is_plain_again():
